@@ -1,0 +1,133 @@
+// Package dial opens the broker connections of our own roles: the same options everywhere, so that no role gives
+// up after repeated refusals, hides behind a changing name or reads a foreign inbox.
+package dial
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Options says where and as whom to connect.
+type Options struct {
+	// URL is the broker's address; unused when InProcess is set.
+	URL string
+	// InProcess connects to a broker in this process.
+	InProcess nats.InProcessConnProvider
+	// Creds is the credential; nil only towards a broker in open mode.
+	Creds *trust.Credentials
+	// Name is the stable connection name that operators see.
+	Name string
+	// TLS is used with tls:// addresses; nil means the system's roots.
+	TLS *tls.Config
+	// Timeout bounds the connect. Default 5 s.
+	Timeout time.Duration
+	// OnError receives asynchronous errors of the connection, permission violations included. May be nil.
+	OnError func(*nats.Conn, error)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Connect opens the connection. It reconnects for ever with growing, jittered pauses, also after refused
+// credentials, and never presents a credential that has expired.
+//
+// Errors: unauthenticated when the broker refuses the credential, expired when it is past its lifetime,
+// unavailable when nothing answers.
+func Connect(ctx context.Context, o Options) (*nats.Conn, error) {
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	opts := []nats.Option{
+		nats.Name(o.Name), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.RetryOnFailedConnect(false),
+		nats.CustomReconnectDelay(reconnectDelay), nats.Timeout(timeout(ctx, o.Timeout)),
+		nats.PermissionErrOnSubscribe(true), nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+			log.Warn("broker connection error", logkey.Name, o.Name, logkey.Error, err)
+			if o.OnError != nil {
+				o.OnError(nc, err)
+			}
+		}),
+	}
+	if o.Creds != nil {
+		id := o.Creds.Identity()
+		opts = append(opts, nats.CustomInboxPrefix(wire.InboxPrefix(id.Inbox)), nats.UserJWT(
+			func() (string, error) {
+				if o.Creds.Expired(time.Now()) {
+					return "", wire.Errorf(wire.CodeExpired, "credential of %q expired at %s", id.Principal, id.Expires.Format(time.RFC3339))
+				}
+				return o.Creds.JWT(), nil
+			}, o.Creds.Sign))
+	}
+	if o.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(o.InProcess))
+	}
+	if o.TLS != nil {
+		opts = append(opts, nats.Secure(o.TLS))
+	}
+	nc, err := nats.Connect(o.URL, opts...)
+	if err != nil {
+		return nil, translate(o, err)
+	}
+	return nc, nil
+}
+
+func translate(o Options, err error) error {
+	var we *wire.Error
+	switch {
+	case errors.As(err, &we):
+		return we
+	case errors.Is(err, nats.ErrAuthExpired):
+		return wire.Errorf(wire.CodeExpired, "connect to broker as %q: credential expired", o.Name)
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
+		return wire.Errorf(wire.CodeUnauthenticated, "connect to broker as %q: credential refused", o.Name)
+	}
+	where := o.URL
+	if o.InProcess != nil {
+		where = "in process"
+	}
+	return wire.Errorf(wire.CodeUnavailable, "connect to broker %q: %v", where, err)
+}
+
+// reconnectDelay grows from 50 ms to 10 s with full jitter of a half, so that many clients do not return at once.
+func reconnectDelay(attempts int) time.Duration {
+	b := backoff.ExponentialBackOff{InitialInterval: 50 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 1.6, MaxInterval: 10 * time.Second}
+	b.Reset()
+	d := b.NextBackOff()
+	for range min(attempts, 16) {
+		d = b.NextBackOff()
+	}
+	return d
+}
+
+func timeout(ctx context.Context, d time.Duration) time.Duration {
+	if d == 0 {
+		d = 5 * time.Second
+	}
+	if dl, ok := ctx.Deadline(); ok {
+		d = max(min(d, time.Until(dl)), time.Millisecond)
+	}
+	return d
+}
+
+// Wait pauses before attempt n (from 0) of a supervised task, or returns the context's error.
+func Wait(ctx context.Context, n int) error {
+	t := time.NewTimer(reconnectDelay(n))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("wait for attempt %d: %w", n+1, ctx.Err())
+	case <-t.C:
+		return nil
+	}
+}
