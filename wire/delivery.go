@@ -238,3 +238,14 @@ type EnrolReply struct {
 	// with a role, the role's.
 	Queues []string `json:"queues"`
 }
+
+// BrokerHeader returns the value that the broker gave a header of a stored or republished message, "" when it gave
+// none. The broker appends its headers (Nats-Subject, Nats-Sequence, Nats-Last-Sequence and their like) after those of
+// the publisher without removing any, so of several values only the last is the broker's: the first, which a plain Get
+// returns, is whatever the publisher wrote.
+func BrokerHeader(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}
