@@ -1,0 +1,96 @@
+package wire
+
+import "strings"
+
+// The names of a space's streams. None of these functions validates its argument: give them what ParseSpace, ParseUID and
+// ValidateRole accepted.
+
+// ChatStream names the stream of channel messages.
+func ChatStream(s Space) string { return "CHAT_" + string(s) }
+
+// DirectStream names the stream of direct messages.
+func DirectStream(s Space) string { return "DM_" + string(s) }
+
+// RoleStream names the work queue of role messages.
+func RoleStream(s Space) string { return "TASK_" + string(s) }
+
+// MentionStream names the stream of mention pointers.
+func MentionStream(s Space) string { return "DLV_" + string(s) }
+
+const presenceBucket = "cotal_presence_"
+
+// PresenceBucket names the key-value bucket of presence records.
+func PresenceBucket(s Space) string { return presenceBucket + string(s) }
+
+// ChannelsBucket names the bucket of channel configurations.
+func ChannelsBucket(s Space) string { return "cotal_channels_" + string(s) }
+
+// MembersBucket names the bucket of durable channel memberships.
+func MembersBucket(s Space) string { return "cotal_members_" + string(s) }
+
+// CursorsBucket names the bucket of handled positions.
+func CursorsBucket(s Space) string { return "cotal_cursors_" + string(s) }
+
+// AuthorityBucket names the bucket of grants, written by the authority alone.
+func AuthorityBucket(s Space) string { return "cotal_authority_" + string(s) }
+
+// DirectDurable names the consumer of one lifecycle's direct messages.
+func DirectDurable(l Lifecycle) string { return "dm_" + l.Name() }
+
+// MentionDurable names the consumer of one lifecycle's mention pointers.
+func MentionDurable(l Lifecycle) string { return "dlv_" + l.Name() }
+
+// RoleDurable names the consumer all holders of a role share.
+func RoleDurable(role string) string { return "svc_" + role }
+
+// StreamSubjects returns the subjects a stream of a space stores, by kind of message: channel, direct, role or mention.
+// It returns "" for other kinds, and for KindLive the destination of the broker's republishing. It does not validate s.
+func StreamSubjects(s Space, k Kind) string {
+	switch k {
+	case KindChannel:
+		return join(s, "chat", ">")
+	case KindLive:
+		return join(s, "live", ">")
+	case KindDirect:
+		return join(s, "inst", ">")
+	case KindRole:
+		return join(s, "svc", ">")
+	case KindMention:
+		return join(s, "dlv", ">")
+	}
+	return ""
+}
+
+const kvPrefix = "$KV."
+
+// PresenceSubject returns the subject that writes a principal's presence key. Errors have code bad-request.
+func PresenceSubject(s Space, p Principal) (string, error) {
+	if err := firstError(s.Validate(), p.checkSpeaker()); err != nil {
+		return "", err
+	}
+	return kvPrefix + PresenceBucket(s) + "." + p.String(), nil
+}
+
+// PresenceFilter returns the filter for every presence key of a space. Errors have code bad-request.
+func PresenceFilter(s Space) (string, error) {
+	if err := s.Validate(); err != nil {
+		return "", err
+	}
+	return kvPrefix + PresenceBucket(s) + ".*.*", nil
+}
+
+// ParsePresenceSubject reads the subject of a presence key. The broker vouches for it: a participant may write its own key
+// only. Its error has code bad-request and ReasonSubject.
+func ParsePresenceSubject(subject string) (Space, Principal, error) {
+	rest, ok := strings.CutPrefix(subject, kvPrefix+presenceBucket)
+	space, key, dot := strings.Cut(rest, ".")
+	s, spaceErr := ParseSpace(space)
+	p, keyErr := ParsePrincipal(key)
+	if !ok || !dot || spaceErr != nil || keyErr != nil || !p.OwnerKnown() {
+		return "", Principal{}, malformed(ReasonSubject, "parse presence subject %q: not a presence key", clip(subject))
+	}
+	return s, p, nil
+}
+
+// InboxPrefix returns the inbox prefix of a credential with this inbox tag, as a client sets it on its connection.
+func InboxPrefix(inbox string) string { return "_INBOX_" + inbox }
