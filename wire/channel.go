@@ -28,11 +28,11 @@ const (
 // ChannelConfig configures a channel, or under DefaultsKey a space. A nil or empty field says nothing, so the next level
 // decides.
 type ChannelConfig struct {
-	Replay        *bool         `json:"replay,omitempty"`        // show history on join; noise control, not secrecy
-	ReplayWindow  string        `json:"replayWindow,omitempty"`  // how far back: ^\d+[smhd]$ and not zero
-	DeliveryClass DeliveryClass `json:"deliveryClass,omitempty"` // live or durable
-	Description   string        `json:"description,omitempty"`   // at most 200 characters
-	Instructions  string        `json:"instructions,omitempty"`  // at most 2,000 characters; advice to whoever joins
+	Replay        *bool  `json:"replay,omitempty"`        // show history on join; noise control, not secrecy
+	ReplayWindow  string `json:"replayWindow,omitempty"`  // how far back: ^\d+[smhd]$ and not zero
+	DeliveryClass string `json:"deliveryClass,omitempty"` // a DeliveryClass
+	Description   string `json:"description,omitempty"`   // at most 200 characters
+	Instructions  string `json:"instructions,omitempty"`  // at most 2,000 characters; advice to whoever joins
 }
 
 // DecodeChannelConfig decodes and checks a value of the channels bucket. Errors have code bad-request and ReasonJSON.
@@ -49,10 +49,10 @@ func DecodeChannelConfig(data []byte) (*ChannelConfig, error) {
 
 // Validate reports whether c is a configuration of the contract. Its error has code bad-request and ReasonJSON.
 func (c *ChannelConfig) Validate() error {
-	switch c.DeliveryClass {
+	switch DeliveryClass(c.DeliveryClass) {
 	case "", ClassLive, ClassDurable:
 	default:
-		return malformed(ReasonJSON, "check channel config: delivery class %q is not live or durable", clip(string(c.DeliveryClass)))
+		return malformed(ReasonJSON, "check channel config: delivery class %q is not live or durable", clip(c.DeliveryClass))
 	}
 	if c.ReplayWindow != "" {
 		if _, ok := parseWindow(c.ReplayWindow); !ok {
@@ -88,7 +88,7 @@ func ResolveChannel(cfg, defaults *ChannelConfig) ResolvedChannel {
 			r.Replay = *c.Replay
 		}
 		if c.DeliveryClass != "" {
-			r.Class = c.DeliveryClass
+			r.Class = DeliveryClass(c.DeliveryClass)
 		}
 		if c.ReplayWindow != "" {
 			r.Window, _ = parseWindow(c.ReplayWindow)
