@@ -49,6 +49,8 @@ const (
 	// a watcher that hears nothing for longer than LivenessWindow knows its view is stale, and one that
 	// lost the last event before a quiet time sees it from Sequence.
 	RosterAlive = "alive"
+	// RosterEnd is the last event of an instance that stops: ask again at once, another one answers.
+	RosterEnd = "end"
 )
 
 // RosterRequest asks for one page of the roster.
@@ -101,10 +103,10 @@ type RosterEntry struct {
 
 // RosterEvent is one message of the roster feed. Heartbeats that change nothing cause none.
 type RosterEvent struct {
-	// Kind is RosterChange, RosterRemove or RosterAlive; ignore others.
+	// Kind is RosterChange, RosterRemove, RosterAlive or RosterEnd; ignore others.
 	Kind string `json:"kind"`
 	// Sequence numbers changes and removals from 1 without holes within one Instance and Epoch (both in
-	// the event's subject). On RosterAlive it is the number of the last one.
+	// the event's subject). On RosterAlive and RosterEnd it is the number of the last one.
 	Sequence uint64 `json:"sequence"`
 	// Entry is set on RosterChange.
 	Entry *RosterEntry `json:"entry,omitempty"`
@@ -197,7 +199,7 @@ type HistoryRequest struct {
 	Replay bool `json:"replay,omitempty"`
 }
 
-// HistoryReply is one page of history, at most MaxPage bytes of JSON.
+// HistoryReply is one page of history, at most MaxPage bytes of JSON. A page may be empty although there is a Next.
 type HistoryReply struct {
 	Channel  string           `json:"channel"`
 	Messages []HistoryMessage `json:"messages"`
