@@ -1,0 +1,10 @@
+//go:build !windows
+
+package broker
+
+import (
+	"errors"
+	"syscall"
+)
+
+func addressInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }

@@ -1,0 +1,354 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const (
+	// readyTimeout bounds the wait for the listener after the streams are recovered.
+	readyTimeout = 10 * time.Second
+	// fetchTimeout is how long the broker asks its peers for an account it does not know.
+	fetchTimeout = 200 * time.Millisecond
+	// resolverSync is how often brokers of a cluster compare their accounts.
+	resolverSync = time.Minute
+	// keepClosed is how many ended connections the broker remembers; nothing here asks for them.
+	keepClosed = 64
+)
+
+// Server is a running embedded broker. Make one with [Start]; Shutdown ends it.
+type Server struct {
+	srv     *server.Server
+	store   *storeDir
+	cert    *certificate // nil without TLS
+	opts    Options
+	system  string // public key of the system account, "" in open mode
+	issuers *issuers
+	started time.Time
+	stop    sync.Once
+
+	mu    sync.Mutex // guards pipes and down
+	pipes map[*pipe]struct{}
+	down  bool
+}
+
+// Start brings an embedded broker up and returns when it accepts connections. The account directory in the store is
+// first made equal to t.Accounts: claims that are missing there are removed, older and newer ones replaced.
+//
+// ctx is looked at between the steps; the recovery of streams, which is one of them, is not interrupted. After an
+// error nothing runs and nothing is locked.
+//
+// Errors: bad-request and failed-precondition for options, certificates, trust and store directories that do not fit
+// together; conflict when the address or the store directory is in use.
+func Start(ctx context.Context, t Trust, opts *Options) (*Server, error) {
+	s := &Server{opts: opts.withDefaults(), pipes: map[*pipe]struct{}{}, started: time.Now()}
+	if err := s.opts.check(); err != nil {
+		return nil, err
+	}
+	owner, err := s.admit(t)
+	if err != nil {
+		return nil, err
+	}
+	if s.store, err = claimStore(s.opts.StoreDir, owner, s.signed); err != nil {
+		return nil, err
+	}
+	if err := s.boot(ctx, t); err != nil {
+		s.store.release()
+		return nil, err
+	}
+	s.opts.Logger.Info("broker started", logkey.Server, s.srv.ID(), logkey.URL, s.ClientURL(), logkey.Path, s.store.path,
+		logkey.Count, len(t.Accounts), logkey.Duration, time.Since(s.started))
+	return s, nil
+}
+
+// admit checks trust and certificate, and returns the owner of the store.
+func (s *Server) admit(t Trust) (owner string, err error) {
+	if s.opts.Transport.encrypted() && !s.opts.NoListen {
+		host := s.opts.Advertise
+		if host == "" {
+			host = s.opts.Host
+		}
+		if s.cert, err = loadCertificate(s.opts.Transport, host); err != nil {
+			return "", err
+		}
+	}
+	if s.opts.Open {
+		if !t.empty() {
+			return "", wire.Errorf(wire.CodeBadRequest, "start broker: an open broker takes no trust records")
+		}
+		return openOwner, nil
+	}
+	if s.issuers, err = t.check(time.Now()); err != nil {
+		return "", err
+	}
+	s.system = t.SystemPublic
+	return s.issuers.operator.Subject, nil
+}
+
+// signed reports whether a claim found on disk was signed under our operator.
+func (s *Server) signed(public, token string) bool {
+	if s.issuers == nil {
+		return false
+	}
+	claim, err := jwt.DecodeAccountClaims(token)
+	return err == nil && claim.Subject == public && s.issuers.keys[claim.Issuer]
+}
+
+// boot starts nats-server on the claimed store.
+func (s *Server) boot(ctx context.Context, t Trust) error {
+	if err := ctx.Err(); err != nil {
+		return startEnded(err)
+	}
+	if !s.opts.NoListen {
+		if err := checkAddress(ctx, s.opts.address()); err != nil {
+			return err
+		}
+	}
+	so, err := s.serverOptions(t)
+	if err != nil {
+		return err
+	}
+	if s.srv, err = server.NewServer(so); err != nil {
+		closeResolver(so)
+		return wire.Errorf(wire.CodeFailedPrecondition, "start broker: %v", err)
+	}
+	logs := &logBridge{log: s.opts.Logger}
+	s.srv.SetLoggerV2(logs, s.opts.Logger.Enabled(ctx, levelTrace), false, false)
+	s.srv.Start()
+	if err := s.startFailure(ctx, logs); err != nil {
+		s.srv.Shutdown()
+		s.srv.WaitForShutdown()
+		closeResolver(so)
+		return err
+	}
+	logs.running()
+	return nil
+}
+
+// startFailure is why the broker, though started, cannot be used; nil when it can.
+func (s *Server) startFailure(ctx context.Context, logs *logBridge) error {
+	text := logs.fatalText()
+	switch {
+	case ctx.Err() != nil:
+		return startEnded(ctx.Err())
+	case text != "" && !s.opts.NoListen:
+		// The address may have been taken since it was checked; then that is the better sentence.
+		if err := checkAddress(ctx, s.opts.address()); err != nil {
+			return err
+		}
+		fallthrough
+	case text != "":
+		return wire.Errorf(wire.CodeFailedPrecondition, "start broker: %s", text)
+	case !s.srv.ReadyForConnections(readyTimeout):
+		return wire.Errorf(wire.CodeUnavailable, "start broker: not ready for connections after %s", readyTimeout)
+	}
+	return nil
+}
+
+func startEnded(cause error) error {
+	return wire.Errorf(wire.CodeOf(cause), "start broker: %w", cause)
+}
+
+// closeResolver stops the goroutine of an account directory whose server never ran.
+func closeResolver(so *server.Options) {
+	if so.AccountResolver != nil {
+		so.AccountResolver.Close()
+	}
+}
+
+// serverOptions are made afresh for every start, because the server writes into them.
+func (s *Server) serverOptions(t Trust) (*server.Options, error) {
+	o := &s.opts
+	so := &server.Options{
+		ServerName: o.ServerName, Host: o.Host, Port: o.Port, DontListen: o.NoListen,
+		NoSigs: true, DisableJetStreamBanner: true, DisableShortFirstPing: true,
+		MaxConn: o.MaxConnections, MaxPayload: int32(o.MaxPayload), MaxControlLine: int32(o.MaxControlLine),
+		MaxClosedClients: keepClosed,
+		JetStream:        true, StoreDir: s.store.path, JetStreamMaxMemory: o.MaxMemory, JetStreamMaxStore: o.MaxStore,
+		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways,
+	}
+	if s.cert != nil {
+		so.TLS, so.TLSConfig = true, s.cert.config()
+	}
+	if o.Open {
+		return so, nil
+	}
+	removed, err := s.store.sync(t.claims())
+	if err != nil {
+		return nil, err
+	}
+	for _, public := range removed {
+		o.Logger.Info("account removed", logkey.Account, public, logkey.Reason, "not in the trust records")
+	}
+	resolver, err := server.NewDirAccResolver(s.store.accounts(), 0, resolverSync, server.HardDelete, server.FetchTimeout(fetchTimeout))
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "open account directory %q: %v", s.store.accounts(), err)
+	}
+	operator, err := jwt.DecodeOperatorClaims(t.OperatorJWT)
+	if err != nil {
+		resolver.Close()
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read operator claim: %v", err)
+	}
+	so.TrustedOperators = []*jwt.OperatorClaims{operator}
+	so.SystemAccount = t.SystemPublic
+	so.AccountResolver = resolver
+	return so, nil
+}
+
+// checkAddress binds the address for a moment, so that the refusal is one sentence and comes before anything started.
+func checkAddress(ctx context.Context, address string) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err == nil {
+		_ = l.Close()
+		return nil
+	}
+	var op *net.OpError
+	switch {
+	case addressInUse(err):
+		return wire.Errorf(wire.CodeConflict, "start broker: address %q is in use by another process", address)
+	case errors.As(err, &op):
+		err = op.Err
+	}
+	return wire.Errorf(wire.CodeFailedPrecondition, "start broker: cannot bind address %q: %v", address, err)
+}
+
+// Shutdown ends the broker: clients are disconnected, streams closed and the store unlocked. It returns when
+// nothing of it runs any more, also when called again or by several goroutines at once.
+func (s *Server) Shutdown() {
+	s.stop.Do(func() {
+		s.mu.Lock()
+		s.down = true
+		s.mu.Unlock()
+		s.srv.Shutdown()
+		s.srv.WaitForShutdown()
+		for _, p := range s.takePipes() {
+			_ = p.Close()
+		}
+		s.store.release()
+		s.opts.Logger.Info("broker stopped", logkey.Server, s.srv.ID(), logkey.Duration, time.Since(s.started))
+	})
+}
+
+func (s *Server) takePipes() []*pipe {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*pipe, 0, len(s.pipes))
+	for p := range s.pipes {
+		all = append(all, p)
+	}
+	return all
+}
+
+// InProcess is for nats.InProcessServer: connections that do not leave the process, need no listener and work inside
+// a testing/synctest bubble in which the broker was started. They are for our own roles.
+func (s *Server) InProcess() nats.InProcessConnProvider { return &provider{s} }
+
+func (s *Server) dialInProcess() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, wire.Errorf(wire.CodeUnavailable, "connect in process: the broker is shut down")
+	}
+	inner, err := s.srv.InProcessConn()
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeUnavailable, "connect in process: %v", err)
+	}
+	p := newPipe(inner, s.forget)
+	s.pipes[p] = struct{}{}
+	return p, nil
+}
+
+func (s *Server) forget(p *pipe) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pipes, p)
+}
+
+// Control connects to the broker's system account in process.
+func (s *Server) Control(ctx context.Context, source Source, opts *DialOptions) (*Control, error) {
+	if s.opts.Open {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "control broker: an open broker has no accounts to control")
+	}
+	var o DialOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.InProcess = s.InProcess()
+	if o.OperatorJWT == "" {
+		o.issuers = s.issuers
+	}
+	return Dial(ctx, "", source, &o)
+}
+
+// ClientURL is the address for clients, nats:// or tls://, or "" when the broker does not listen. A broker that listens on
+// every address names the advertised host, or else loopback.
+func (s *Server) ClientURL() string {
+	addr, ok := s.srv.Addr().(*net.TCPAddr)
+	if s.opts.NoListen || !ok {
+		return ""
+	}
+	scheme, host := "nats://", s.opts.Host
+	if s.cert != nil {
+		scheme = "tls://"
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = DefaultHost
+	}
+	if s.opts.Advertise != "" {
+		host = s.opts.Advertise
+	}
+	return scheme + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+}
+
+// ID is the broker's identity, new at each start. Name is the one from the options, or the ID.
+func (s *Server) ID() string { return s.srv.ID() }
+
+// Name is how the broker appears in listings.
+func (s *Server) Name() string { return s.srv.Name() }
+
+// StoreDir is where streams and account claims are kept.
+func (s *Server) StoreDir() string { return s.store.path }
+
+// ReloadCertificate reads the certificate and key files again; new connections use them. When they are not
+// acceptable the old pair stays in use and the error says why.
+func (s *Server) ReloadCertificate() error {
+	if s.cert == nil {
+		return wire.Errorf(wire.CodeFailedPrecondition, "reload certificate: the broker does not use TLS")
+	}
+	return s.cert.reload(time.Now())
+}
+
+// Orphans lists accounts that have streams on disk but are not known to the broker any more. PruneAccount
+// removes them.
+func (s *Server) Orphans() ([]string, error) { return s.store.orphans() }
+
+// PruneAccount deletes what an account that was removed, or was absent from the trust records at Start, left on disk.
+// It cannot be undone. An account that the broker still knows is refused with failed-precondition; nothing to
+// delete is no error.
+func (s *Server) PruneAccount(public string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock() // the store stays locked by us for as long as we are not down
+	if s.down {
+		return wire.Errorf(wire.CodeUnavailable, "prune account %q: the broker is shut down", public)
+	}
+	if public == s.system {
+		return wire.Errorf(wire.CodeFailedPrecondition, "prune account %q: it is the system account", public)
+	}
+	if err := s.store.prune(public); err != nil {
+		return err
+	}
+	s.opts.Logger.Info("account pruned", logkey.Account, public)
+	return nil
+}

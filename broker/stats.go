@@ -1,0 +1,60 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Stats is a snapshot of an embedded broker for people to read.
+type Stats struct {
+	ID      string        `json:"id"`
+	Name    string        `json:"name"`
+	Version string        `json:"version"` // of nats-server
+	Uptime  time.Duration `json:"uptime"`
+
+	Connections      int    `json:"connections"`
+	TotalConnections uint64 `json:"total_connections"` // since the start
+	Subscriptions    int    `json:"subscriptions"`
+	SlowConsumers    int64  `json:"slow_consumers"` // connections dropped for not reading, since the start
+	MessagesIn       int64  `json:"messages_in"`
+	MessagesOut      int64  `json:"messages_out"`
+	ProcessBytes     int64  `json:"process_bytes"` // resident memory of the whole process
+
+	Streams     int    `json:"streams"`
+	Consumers   int    `json:"consumers"`
+	Messages    uint64 `json:"messages"`     // stored in all streams
+	StoreBytes  uint64 `json:"store_bytes"`  // used on disk
+	MemoryBytes uint64 `json:"memory_bytes"` // used by memory streams
+	MaxStore    int64  `json:"max_store"`    // allowed on disk, bytes
+	MaxMemory   int64  `json:"max_memory"`   // allowed in memory, bytes
+	APIErrors   uint64 `json:"api_errors"`   // refused JetStream requests since the start
+}
+
+// Stats reads the broker's counters. Error: unavailable after Shutdown.
+func (s *Server) Stats() (Stats, error) {
+	s.mu.Lock()
+	down := s.down
+	s.mu.Unlock()
+	if down {
+		return Stats{}, wire.Errorf(wire.CodeUnavailable, "read broker counters: the broker is shut down")
+	}
+	v, err := s.srv.Varz(nil)
+	if err != nil {
+		return Stats{}, wire.Errorf(wire.CodeInternal, "read broker counters: %v", err)
+	}
+	js, err := s.srv.Jsz(nil)
+	if err != nil {
+		return Stats{}, wire.Errorf(wire.CodeInternal, "read stream counters: %v", err)
+	}
+	return Stats{
+		ID: v.ID, Name: v.Name, Version: server.VERSION, Uptime: time.Since(s.started),
+		Connections: v.Connections, TotalConnections: v.TotalConnections, Subscriptions: int(v.Subscriptions),
+		SlowConsumers: v.SlowConsumers, MessagesIn: v.InMsgs, MessagesOut: v.OutMsgs, ProcessBytes: v.Mem,
+		Streams: js.Streams, Consumers: js.Consumers, Messages: js.Messages,
+		StoreBytes: js.Store, MemoryBytes: js.Memory, MaxStore: js.Config.MaxStore, MaxMemory: js.Config.MaxMemory,
+		APIErrors: js.API.Errors,
+	}, nil
+}
