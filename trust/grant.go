@@ -1,0 +1,150 @@
+package trust
+
+import (
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// GrantVersion is the version of [Grant] that this build reads and writes.
+const GrantVersion = 1
+
+// MaxGrant bounds an encoded grant in bytes: two full lists of long patterns and room.
+const MaxGrant = 64 << 10
+
+// GrantKind says how a principal came to its grant.
+type GrantKind string
+
+// The kinds of grant.
+const (
+	KindInteractive GrantKind = "interactive" // a person at a terminal
+	KindManaged     GrantKind = "managed"     // an agent that a supervisor runs
+	KindStatic      GrantKind = "static"      // whoever holds a minted credential
+	KindService     GrantKind = "service"     // a long-running program
+)
+
+// GrantState is where in its life a grant is.
+type GrantState string
+
+// The states of a grant, in their order.
+const (
+	GrantActive   GrantState = "active"
+	GrantRetiring GrantState = "retiring" // nothing new is minted; what it held is being taken away
+	GrantRetired  GrantState = "retired"  // nothing is left; the name is free
+)
+
+// Grant is the one record that decides what a principal may do. Only the authority writes it.
+type Grant struct {
+	Ver            int        `json:"ver"`
+	Owner          string     `json:"owner"`
+	Actor          string     `json:"actor"`
+	UID            wire.UID   `json:"uid"`
+	Epoch          uint64     `json:"epoch"`
+	Kind           GrantKind  `json:"kind"`
+	State          GrantState `json:"state"`
+	Scope          []string   `json:"scope,omitempty"`
+	AllowSubscribe []string   `json:"allowSubscribe,omitempty"`
+	AllowPublish   []string   `json:"allowPublish,omitempty"`
+	Role           string     `json:"role,omitempty"`
+	Parent         string     `json:"parent,omitempty"`
+	Label          string     `json:"label,omitempty"`
+	ExpiresAt      *time.Time `json:"expiresAt,omitempty"`
+	CreatedAt      time.Time  `json:"createdAt"`
+	By             string     `json:"by"`
+}
+
+// Principal returns who the grant is for.
+func (g Grant) Principal() wire.Principal { return wire.Principal{Owner: g.Owner, Actor: g.Actor} }
+
+// Lifecycle returns the life that the grant is for.
+func (g Grant) Lifecycle() wire.Lifecycle {
+	return wire.Lifecycle{Principal: g.Principal(), UID: g.UID}
+}
+
+// Allows reports whether the grant permits anything at now: it is active and not past its end.
+func (g Grant) Allows(now time.Time) bool {
+	return g.State == GrantActive && (g.ExpiresAt == nil || now.Before(*g.ExpiresAt))
+}
+
+// Validate checks every field. Its error has code bad-request, or resource-exhausted for a list that is too long.
+func (g Grant) Validate() error {
+	if g.Ver != GrantVersion {
+		return wire.Errorf(wire.CodeUnsupportedVersion, "check grant: version %d, this build knows %d", g.Ver, GrantVersion)
+	}
+	if err := g.Lifecycle().Validate(); err != nil {
+		return err
+	}
+	switch {
+	case !g.Principal().OwnerKnown():
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: unknown form of owner", g.Principal())
+	case g.Epoch == 0 || g.CreatedAt.IsZero() || g.By == "":
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: epoch, createdAt and by are required", g.Principal())
+	case !validLabel(g.Label) || !validLabel(g.By):
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: label and by are text of at most %d characters", g.Principal(), wire.MaxName)
+	}
+	switch g.Kind {
+	case KindInteractive, KindManaged, KindStatic, KindService:
+	default:
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: unknown kind %.64q", g.Principal(), string(g.Kind))
+	}
+	switch g.State {
+	case GrantActive, GrantRetiring, GrantRetired:
+	default:
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: unknown state %.64q", g.Principal(), string(g.State))
+	}
+	return g.validateLists()
+}
+
+func (g Grant) validateLists() error {
+	if g.Role != "" {
+		if err := wire.ValidateRole(g.Role); err != nil {
+			return err
+		}
+	}
+	if g.Parent != "" {
+		if _, err := wire.ParsePrincipal(g.Parent); err != nil {
+			return err
+		}
+	}
+	if err := checkList("allowSubscribe", g.AllowSubscribe, MaxPatterns, wire.ValidatePattern); err != nil {
+		return err
+	}
+	if err := checkList("allowPublish", g.AllowPublish, MaxPatterns, wire.ValidatePattern); err != nil {
+		return err
+	}
+	return checkList("scope", g.Scope, MaxCommands, validateCommand)
+}
+
+func validLabel(s string) bool {
+	return utf8.ValidString(s) && utf8.RuneCountInString(s) <= wire.MaxName
+}
+
+// DecodeGrant reads a grant. The JSON is closed: an unknown or doubled field, another version or an invalid value is
+// refused, and what is refused permits nothing.
+func DecodeGrant(data []byte) (Grant, error) {
+	var g Grant
+	if err := decodeClosed(data, &g, MaxGrant); err != nil {
+		return Grant{}, err
+	}
+	if err := g.Validate(); err != nil {
+		return Grant{}, err
+	}
+	return g, nil
+}
+
+// Encode returns the grant as JSON after validating it.
+func (g Grant) Encode() ([]byte, error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(g)
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeInternal, "encode grant of %q: %v", g.Principal(), err)
+	}
+	if len(data) > MaxGrant {
+		return nil, exhausted(len(data), MaxGrant, "encode grant of %q: %d bytes, limit %d", g.Principal(), len(data), MaxGrant)
+	}
+	return data, nil
+}

@@ -1,0 +1,306 @@
+package trust
+
+import (
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// This file is the one place where permissions are written. The broker replaces {{tag(x)}} by the values of tag x of
+// the credential; a line whose tag is missing disappears. A value may hold dots and wildcards when it comes from
+// a stolen signing key, so every line must be harmless for every value of its tags: a tag may only widen among
+// subjects that agents of the space use anyway. What it could reach and must not is denied outright.
+
+// The tags as templates name them.
+const (
+	tOwner   = "{{tag(owner)}}"
+	tActor   = "{{tag(actor)}}"
+	tUID     = "{{tag(uid)}}"
+	tInbox   = "{{tag(inbox)}}"
+	tRole    = "{{tag(role)}}"
+	tSub     = "{{tag(sub)}}"
+	tPub     = "{{tag(pub)}}"
+	tCommand = "{{tag(cmd)}}"
+
+	self   = tOwner + "." + tActor              // the principal as subject tokens
+	life   = self + "." + tUID                  // the lifecycle as subject tokens
+	lifeID = tOwner + "-" + tActor + "-" + tUID // the lifecycle as the suffix of a durable
+)
+
+// Limits of a connection, by template.
+const (
+	// MaxAgentPayload bounds what an agent may publish at once: a message of wire.MaxMessage with its headers.
+	MaxAgentPayload = 384 << 10
+	// maxSubscriptions bounds the subscriptions of one connection: every pattern of a full list, and room.
+	maxSubscriptions = 512
+)
+
+// readCommands of endpoint delivery belong to everyone; ownCommands to members.
+var (
+	readCommands = []string{wire.CommandRoster, wire.CommandChannels, wire.CommandHistory, "memberships"}
+	ownCommands  = []string{"join", "leave", "pull", "ack", "receipt"}
+	// adminCommands read what is not the caller's.
+	adminCommands = []string{"trace", "inbox"}
+	// reservedCommands of endpoint delivery are never an agent's, whatever its credential asks for.
+	reservedCommands = []string{wire.CommandChannelSet, wire.CommandEnrol, "purge", "trace", "inbox"}
+)
+
+// ReservedCommand reports whether "<endpoint>.<command>" cannot be granted to an agent: the broker denies it to
+// the profile.
+func ReservedCommand(command string) bool {
+	for _, c := range reservedCommands {
+		if command == wire.DeliveryEndpoint+"."+c {
+			return true
+		}
+	}
+	return false
+}
+
+// Template returns the permissions of a profile in a space, with the tags left open. Its error has code bad-request.
+func Template(p Profile, s wire.Space) (jwt.UserPermissionLimits, error) {
+	if err := s.Validate(); err != nil {
+		return jwt.UserPermissionLimits{}, err
+	}
+	b := builder{space: s, prefix: s.Prefix() + "."}
+	switch p {
+	case Agent:
+		b.agent()
+	case Observer:
+		b.observer()
+	case Admin:
+		b.observer()
+		b.delivery(adminCommands...)
+	case Operator:
+		b.operator()
+	case Delivery:
+		b.trustedReader()
+	case Authority:
+		b.authority()
+	case Provisioner:
+		b.provisioner()
+	case Purger:
+		b.stream("STREAM.PURGE", wire.ChatStream(s), wire.DirectStream(s))
+		b.stream("STREAM.INFO", wire.ChatStream(s), wire.DirectStream(s))
+	case Teardown:
+		b.stream("STREAM.DELETE", streams(s)...)
+		b.stream("STREAM.INFO", streams(s)...)
+		b.pub("$JS.API.STREAM.NAMES")
+	case Probe:
+		b.asks()
+		b.health()
+	default:
+		return jwt.UserPermissionLimits{}, wire.Errorf(wire.CodeBadRequest, "make template: unknown profile %.64q", string(p))
+	}
+	return b.limits(), nil
+}
+
+// SystemTemplate returns the permissions of a system kind. Its error has code bad-request.
+func SystemTemplate(k SystemKind) (jwt.UserPermissionLimits, error) {
+	var b builder
+	switch k {
+	case SystemControl:
+		b.pub("$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.SERVER.*.KICK", NodeSubject("*"))
+		b.systemReads()
+	case SystemNode:
+		b.sub(NodeSubject("*"))
+		b.responses = &jwt.ResponsePermission{MaxMsgs: 1, Expires: 2 * time.Minute}
+	case SystemObserver:
+		b.systemReads()
+	default:
+		return jwt.UserPermissionLimits{}, k.Validate()
+	}
+	return b.limits(), nil
+}
+
+// builder collects the lines of one template.
+type builder struct {
+	space                       wire.Space
+	prefix                      string // "cotal.<space>."
+	allowPub, allowSub, denyPub []string
+	payload                     int64
+	responses                   *jwt.ResponsePermission
+}
+
+func (b *builder) pub(subjects ...string) { b.allowPub = append(b.allowPub, subjects...) }
+func (b *builder) sub(subjects ...string) { b.allowSub = append(b.allowSub, subjects...) }
+
+// limits closes the template: the inbox for everyone, and "deny everything" where nothing was allowed.
+func (b *builder) limits() jwt.UserPermissionLimits {
+	b.sub(wire.InboxPrefix(tInbox) + ".>")
+	out := jwt.UserPermissionLimits{
+		Permissions: jwt.Permissions{
+			Pub:  jwt.Permission{Allow: b.allowPub, Deny: b.denyPub},
+			Sub:  jwt.Permission{Allow: b.allowSub},
+			Resp: b.responses,
+		},
+		AllowedConnectionTypes: jwt.StringList{jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess},
+	}
+	if len(b.allowPub) == 0 {
+		out.Pub.Deny = jwt.StringList{">"}
+	}
+	out.NatsLimits = jwt.NatsLimits{Subs: maxSubscriptions, Data: jwt.NoLimit, Payload: jwt.NoLimit}
+	if b.payload > 0 {
+		out.Payload = b.payload
+	}
+	return out
+}
+
+// speaks allows messages as the principal itself, to the channels of the pattern.
+func (b *builder) speaks(channels string) {
+	b.pub(b.prefix+"chat."+self+"."+channels, b.prefix+"inst.*.*."+self, b.prefix+"svc.*."+self,
+		"$KV."+wire.PresenceBucket(b.space)+"."+self)
+}
+
+// asks allows the answers to the holder's own requests.
+func (b *builder) asks() { b.sub(b.prefix + "ep.reply.*.*.*." + life + ".*") }
+
+func (b *builder) health() {
+	b.pub(b.prefix+"ep.one.*.health."+life+".*", b.prefix+"ep.all.*.health."+life+".*")
+}
+
+func (b *builder) describe() { b.pub(b.prefix + "ep.one.*.describe." + life + ".*") }
+
+// delivery allows untargeted commands of endpoint delivery.
+func (b *builder) delivery(commands ...string) {
+	for _, c := range commands {
+		b.pub(b.prefix + "ep.one." + wire.DeliveryEndpoint + "." + c + "." + life + ".*")
+	}
+}
+
+// queue allows pulling from, and acknowledging to, a durable that somebody else made.
+func (b *builder) queue(stream, durable string) {
+	b.pub("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+durable, "$JS.API.CONSUMER.INFO."+stream+"."+durable,
+		"$JS.ACK."+stream+"."+durable+".>")
+}
+
+// stream allows a verb of the JetStream API on whole streams.
+func (b *builder) stream(verb string, names ...string) {
+	for _, n := range names {
+		b.pub("$JS.API." + verb + "." + n)
+	}
+}
+
+// read allows point reads of a stream, of any of its subjects.
+func (b *builder) read(names ...string) {
+	b.stream("STREAM.INFO", names...)
+	for _, n := range names {
+		b.pub("$JS.API.DIRECT.GET."+n, "$JS.API.DIRECT.GET."+n+".>", "$JS.API.STREAM.MSG.GET."+n)
+	}
+}
+
+// write allows putting and deleting any key of buckets.
+func (b *builder) write(buckets ...string) {
+	for _, name := range buckets {
+		b.pub("$KV." + name + ".>")
+	}
+}
+
+func (b *builder) event(endpoint, topic string) {
+	b.sub(b.prefix + "epe." + endpoint + ".*.*." + topic)
+}
+
+func (b *builder) agent() {
+	b.payload = MaxAgentPayload
+	b.speaks(tPub)
+	b.queue(wire.DirectStream(b.space), "dm_"+lifeID)
+	b.queue(wire.MentionStream(b.space), "dlv_"+lifeID)
+	b.queue(wire.RoleStream(b.space), wire.RoleDurable(tRole))
+	b.describe()
+	b.health()
+	b.delivery(readCommands...)
+	b.delivery(ownCommands...)
+	b.pub(b.prefix+"ep.one.manager.stop.self."+life+".*", b.prefix+"ep.one."+tCommand+"."+life+".*")
+	for _, c := range reservedCommands {
+		b.denyPub = append(b.denyPub, b.prefix+"ep.one."+wire.DeliveryEndpoint+"."+c+".>")
+	}
+	// Modes that reach beyond the caller's own owner. No owner has these names.
+	b.denyPub = append(b.denyPub, b.prefix+"ep.one.*.*."+string(wire.ModeAny)+".>", b.prefix+"ep.one.*.*."+string(wire.ModeExact)+".>")
+	b.asks()
+	b.sub(b.prefix + "live.*.*." + tSub)
+	b.event(wire.DeliveryEndpoint, wire.TopicRoster)
+	b.event("*", "goal."+life+".>")
+	b.event("*", "session."+life+".>")
+}
+
+func (b *builder) observer() {
+	b.describe()
+	b.health()
+	b.delivery(readCommands...)
+	b.asks()
+	b.sub(b.prefix + "live.>")
+	b.event(wire.DeliveryEndpoint, wire.TopicRoster)
+	b.event(wire.DeliveryEndpoint, "membership")
+}
+
+func (b *builder) operator() {
+	b.payload = MaxAgentPayload
+	b.speaks(">")
+	b.describe()
+	b.health()
+	b.delivery(readCommands...)
+	b.delivery(wire.CommandChannelSet)
+	b.pub(b.prefix + "ep.one.*.*." + string(wire.ModeAny) + ".*." + life + ".*")
+	b.asks()
+}
+
+func (b *builder) trustedReader() {
+	s := b.space
+	chat, presence := wire.ChatStream(s), kvStream(wire.PresenceBucket(s))
+	own := []string{wire.ChannelsBucket(s), wire.MembersBucket(s), wire.CursorsBucket(s)}
+	b.stream("STREAM.INFO", chat, wire.DirectStream(s), wire.RoleStream(s), presence)
+	for _, n := range []string{chat, presence} {
+		b.pub("$JS.API.DIRECT.GET."+n, "$JS.API.DIRECT.GET."+n+".>")
+	}
+	b.stream("STREAM.MSG.GET", kvStream(wire.AuthorityBucket(s)))
+	for _, bucket := range own {
+		b.read(kvStream(bucket))
+	}
+	b.write(own...)
+	const e = wire.DeliveryEndpoint
+	b.pub(b.prefix+"dlv.*.*.*", b.prefix+"ep.reply."+e+".>", b.prefix+"epe."+e+".>")
+	b.sub(b.prefix+"ep.one."+e+".>", b.prefix+"ep.all."+e+".>", b.prefix+"ep.inst."+e+".>",
+		"$KV."+wire.PresenceBucket(s)+".*.*", "$KV."+wire.ChannelsBucket(s)+".>")
+}
+
+func (b *builder) authority() {
+	s := b.space
+	for _, bucket := range []string{wire.AuthorityBucket(s), wire.MembersBucket(s)} {
+		b.write(bucket)
+		b.stream("STREAM.INFO", kvStream(bucket))
+		b.stream("STREAM.MSG.GET", kvStream(bucket))
+	}
+	for _, n := range []string{wire.DirectStream(s), wire.MentionStream(s), wire.RoleStream(s)} {
+		b.stream("STREAM.INFO", n)
+		b.pub("$JS.API.CONSUMER.CREATE."+n, "$JS.API.CONSUMER.CREATE."+n+".>", "$JS.API.CONSUMER.DURABLE.CREATE."+n+".*",
+			"$JS.API.CONSUMER.INFO."+n+".*", "$JS.API.CONSUMER.DELETE."+n+".*")
+	}
+}
+
+func (b *builder) provisioner() {
+	all := streams(b.space)
+	for _, verb := range []string{"STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO"} {
+		b.stream(verb, all...)
+	}
+	// A creation that meets a limit takes back what it made.
+	b.stream("STREAM.DELETE", all...)
+	channels := wire.ChannelsBucket(b.space)
+	b.pub("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET."+kvStream(channels), "$KV."+channels+"."+wire.DefaultsKey)
+}
+
+func (b *builder) systemReads() {
+	b.pub("$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", "$SYS.REQ.ACCOUNT.*.CONNZ",
+		"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ")
+}
+
+func kvStream(bucket string) string { return "KV_" + bucket }
+
+// streams are all streams of a space, those under its buckets included.
+func streams(s wire.Space) []string {
+	return []string{
+		wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s), wire.MentionStream(s),
+		kvStream(wire.PresenceBucket(s)), kvStream(wire.ChannelsBucket(s)), kvStream(wire.MembersBucket(s)),
+		kvStream(wire.CursorsBucket(s)), kvStream(wire.AuthorityBucket(s)),
+	}
+}
