@@ -1,0 +1,145 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Shape of the durables. Redelivery is unbounded: a bound without a place for dead letters would lose messages.
+const (
+	ackWait = time.Minute
+	// maxPending bounds what one lifecycle holds unacknowledged.
+	maxPending = 1000
+	// rolePending bounds what all holders of a role hold together, so that one that never acknowledges does not
+	// stop the others at once.
+	rolePending = 10_000
+	// maxWaiting bounds open pull requests of one lifecycle, roleWaiting those of all holders of a role.
+	maxWaiting  = 64
+	roleWaiting = 4096
+)
+
+// EnsureDurables creates the queues of a lifecycle: its direct messages from now on (what was sent to an earlier life
+// of the same name stays unread), its mentions, and with a role the queue that all its holders share. It is
+// idempotent: a queue that exists keeps its place.
+//
+// Errors: [ErrDrift] when a queue of that name exists with other settings, and nothing of it was changed;
+// resource-exhausted at the account's consumer limit; failed-precondition when the space was not made.
+func EnsureDurables(ctx context.Context, js jetstream.JetStream, s wire.Space, l wire.Lifecycle, role string) error {
+	return ensureDurables(ctx, js, s, l, role, 0)
+}
+
+// EnsureTransient is [EnsureDurables] for a lifecycle that nobody will end: its own queues go by themselves once
+// nothing was read from them for idle. The queue of a role stays.
+func EnsureTransient(ctx context.Context, js jetstream.JetStream, s wire.Space, l wire.Lifecycle, role string, idle time.Duration) error {
+	return ensureDurables(ctx, js, s, l, role, idle)
+}
+
+func ensureDurables(ctx context.Context, js jetstream.JetStream, s wire.Space, l wire.Lifecycle, role string, idle time.Duration) error {
+	want, err := durables(s, l, role)
+	if err != nil {
+		return err
+	}
+	for _, d := range want {
+		if d.stream != wire.RoleStream(s) {
+			d.config.InactiveThreshold = idle
+		}
+		if err := ensureDurable(ctx, js, s, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveDurables deletes the queues of a lifecycle. The queue of a role stays: others share it. What is gone already
+// is not an error.
+func RemoveDurables(ctx context.Context, js jetstream.JetStream, s wire.Space, l wire.Lifecycle) error {
+	all, err := durables(s, l, "")
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		err := js.DeleteConsumer(ctx, d.stream, d.config.Durable)
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return translate(fmt.Sprintf("remove consumer %q of space %q", d.config.Durable, s), err)
+		}
+	}
+	return nil
+}
+
+type durable struct {
+	stream string
+	config jetstream.ConsumerConfig
+}
+
+func durables(s wire.Space, l wire.Lifecycle, role string) ([]durable, error) {
+	dm, err := wire.DirectFilter(s, l.Principal)
+	if err != nil {
+		return nil, err
+	}
+	dlv, err := wire.MentionSubject(s, l)
+	if err != nil {
+		return nil, err
+	}
+	direct := queue(wire.DirectDurable(l), dm)
+	direct.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
+	out := []durable{
+		{wire.DirectStream(s), direct},
+		{wire.MentionStream(s), queue(wire.MentionDurable(l), dlv)},
+	}
+	if role == "" {
+		return out, nil
+	}
+	svc, err := wire.RoleFilter(s, role)
+	if err != nil {
+		return nil, err
+	}
+	shared := queue(wire.RoleDurable(role), svc)
+	shared.MaxAckPending, shared.MaxWaiting = rolePending, roleWaiting
+	return append(out, durable{wire.RoleStream(s), shared}), nil
+}
+
+func queue(name, filter string) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: name, FilterSubject: filter, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: ackWait, MaxDeliver: -1, MaxAckPending: maxPending, MaxWaiting: maxWaiting,
+	}
+}
+
+func ensureDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d durable) error {
+	what := fmt.Sprintf("create consumer %q of space %q", d.config.Durable, s)
+	have, err := js.Consumer(ctx, d.stream, d.config.Durable)
+	if err == nil {
+		return verifyDurable(s, d, have.CachedInfo().Config)
+	}
+	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return translate(what, err)
+	}
+	if d.config.DeliverPolicy == jetstream.DeliverByStartSequencePolicy {
+		st, err := js.Stream(ctx, d.stream)
+		if err != nil {
+			return translate(what, err)
+		}
+		d.config.OptStartSeq = st.CachedInfo().State.LastSeq + 1
+	}
+	_, err = js.CreateConsumer(ctx, d.stream, d.config)
+	if errors.Is(err, jetstream.ErrConsumerExists) || errors.Is(err, jetstream.ErrConsumerNameAlreadyInUse) {
+		// Another call made it first, with its own cut.
+		if have, err = js.Consumer(ctx, d.stream, d.config.Durable); err == nil {
+			return verifyDurable(s, d, have.CachedInfo().Config)
+		}
+	}
+	return translate(what, err)
+}
+
+func verifyDurable(s wire.Space, d durable, have jetstream.ConsumerConfig) error {
+	if diff := compareConsumer(d.stream, d.config, have); len(diff) > 0 {
+		return &DriftError{Space: s, Drifts: diff}
+	}
+	return nil
+}

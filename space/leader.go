@@ -1,0 +1,97 @@
+package space
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// readTimeout is the bound of one request to the broker whose caller set no deadline.
+const readTimeout = 5 * time.Second
+
+// bounded gives ctx a deadline when it has none: a read that the credential does not permit is never answered.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, readTimeout)
+}
+
+// apiSubject prefixes a JetStream API subject as the context of js does.
+func apiSubject(js jetstream.JetStream, subject string) string {
+	o := js.Options()
+	switch {
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "." + subject
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API." + subject
+	}
+	return "$JS.API." + subject
+}
+
+// record is one stored message as the stream's leader gave it.
+type record struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Header  []byte    `json:"hdrs"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+}
+
+// leaderRequest selects one message: the last on a subject, or the first at or after a sequence that matches one.
+type leaderRequest struct {
+	Seq  uint64 `json:"seq,omitempty"`
+	Last string `json:"last_by_subj,omitempty"`
+	Next string `json:"next_by_subj,omitempty"`
+}
+
+// leaderGet reads from the leader of a stream, so that it sees every write acknowledged before. A missing message is
+// not-found.
+func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req leaderRequest) (record, error) {
+	what := fmt.Sprintf("read %q of stream %q", req.Last+req.Next, stream)
+	body, err := json.Marshal(req)
+	if err != nil {
+		return record{}, wire.Errorf(wire.CodeInternal, "%s: %v", what, err)
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	msg, err := js.Conn().RequestWithContext(ctx, apiSubject(js, "STREAM.MSG.GET."+stream), body)
+	if err != nil {
+		return record{}, translate(what, err)
+	}
+	var resp struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *record             `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &resp); err != nil || resp.Error == nil && resp.Message == nil {
+		return record{}, wire.Errorf(wire.CodeInternal, "%s: unreadable answer of the broker", what)
+	}
+	if resp.Error != nil {
+		return record{}, translate(what, resp.Error)
+	}
+	return *resp.Message, nil
+}
+
+// leaderScan calls fn with every message of the stream that matches filter, in stored order, one request each.
+func leaderScan(ctx context.Context, js jetstream.JetStream, stream, filter string, fn func(record) error) error {
+	for seq := uint64(1); ; {
+		r, err := leaderGet(ctx, js, stream, leaderRequest{Seq: seq, Next: filter})
+		if errors.Is(err, wire.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := fn(r); err != nil {
+			return err
+		}
+		seq = r.Seq + 1
+	}
+}

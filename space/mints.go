@@ -1,0 +1,81 @@
+package space
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// mintGrace is how long an issuance outlives its credential in the log, so that clocks that differ a little never
+// hide a key that the broker still accepts.
+const mintGrace = time.Minute
+
+// Mint is one credential that was issued to a lifecycle.
+type Mint struct {
+	UserKey string    `json:"-"`
+	Issued  time.Time `json:"issued"`
+	Expires time.Time `json:"expires"`
+}
+
+// LogMint records that userKey was issued to uid until expires. The record goes by itself a minute later. Log before
+// the credential is handed out: what is not in the log cannot be revoked by name.
+//
+// Errors: expired when expires is past; already-exists when the key is logged.
+func (g *Grants) LogMint(ctx context.Context, uid wire.UID, userKey string, expires time.Time) error {
+	subject, err := g.mintSubject(uid, userKey)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	left := expires.Sub(now)
+	if left <= 0 {
+		return wire.Errorf(wire.CodeExpired, "log credential %q: it expired at %s", userKey, expires.UTC().Format(time.RFC3339))
+	}
+	body, err := json.Marshal(Mint{Issued: now.UTC(), Expires: expires.UTC()})
+	if err != nil {
+		return wire.Errorf(wire.CodeInternal, "encode issuance: %v", err)
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	_, err = g.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, jetstream.WithExpectLastSequencePerSubject(0),
+		jetstream.WithMsgTTL((left + mintGrace).Truncate(time.Second)), jetstream.WithRetryAttempts(0))
+	if err = translate(fmt.Sprintf("log credential %q", userKey), err); wire.CodeOf(err) == wire.CodeConflict {
+		return wire.Errorf(wire.CodeAlreadyExists, "log credential %q: it is in the log", userKey)
+	}
+	return err
+}
+
+// Mints returns the credentials of uid that may not have expired yet, oldest first.
+func (g *Grants) Mints(ctx context.Context, uid wire.UID) ([]Mint, error) {
+	if err := uid.Validate(); err != nil {
+		return nil, err
+	}
+	prefix := g.prefix + "mint." + string(uid) + "."
+	var out []Mint
+	err := leaderScan(ctx, g.js, g.stream, prefix+"*", func(r record) error {
+		m := Mint{UserKey: strings.TrimPrefix(r.Subject, prefix)}
+		if err := wire.Decode(r.Data, &m, recordSize); err != nil {
+			return wire.Errorf(wire.CodeInternal, "read issuance of %q: %w", m.UserKey, err)
+		}
+		out = append(out, m)
+		return nil
+	})
+	return out, err
+}
+
+func (g *Grants) mintSubject(uid wire.UID, userKey string) (string, error) {
+	if err := uid.Validate(); err != nil {
+		return "", err
+	}
+	if userKey == "" || strings.ContainsAny(userKey, ".*> \t\r\n") {
+		return "", wire.Errorf(wire.CodeBadRequest, "log credential: %q is no user key", userKey)
+	}
+	return g.prefix + "mint." + string(uid) + "." + userKey, nil
+}

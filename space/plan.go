@@ -1,0 +1,200 @@
+package space
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Defaults of [Options] and bounds that are not options.
+const (
+	// DefaultMaxAge is how long channel and direct messages and mention pointers are kept. Role work stays until
+	// it is done.
+	DefaultMaxAge = 30 * 24 * time.Hour
+	// directPerSubject bounds the stored messages of one sender to one addressee.
+	directPerSubject = 100_000
+	// mentionPerSubject bounds the pointers that wait for one lifecycle.
+	mentionPerSubject = 1000
+	// headerRoom is what a stored message may have beside its body: headers and subject.
+	headerRoom = 8 << 10
+	// recordSize bounds one bucket record.
+	recordSize = 64<<10 + headerRoom
+	// duplicateWindow is how long a stream remembers message ids.
+	duplicateWindow = 2 * time.Minute
+
+	schemaKey = "cotal.schema"
+	schema    = "1"
+)
+
+// Sizes are byte caps. Each is reserved in the account's and the broker's store when the stream is created, so the
+// sum must fit the account's limits; see [Options.Footprint]. Zero means the default.
+type Sizes struct {
+	Chat      int64 // channel messages; the oldest go first. Default 1 GiB.
+	Direct    int64 // direct messages; the oldest go first. Default 512 MiB.
+	Role      int64 // role work; when full, new work is refused. Default 256 MiB.
+	Mention   int64 // mention pointers; the oldest go first. Default 64 MiB.
+	Presence  int64 // memory; when full, new principals are refused. Default 64 MiB.
+	Channels  int64 // channel settings; when full, refused. Default 16 MiB.
+	Members   int64 // memberships; when full, refused. Default 64 MiB.
+	Cursors   int64 // cursors; when full, refused. Default 64 MiB.
+	Authority int64 // grants and issuance log; when full, refused. Default 64 MiB.
+}
+
+// Options shapes a space. Nil and the zero value mean the defaults.
+type Options struct {
+	// Replicas of every stream. Default 1; 3 on a cluster.
+	Replicas int
+	// MaxAge of channel and direct messages and mention pointers. Default [DefaultMaxAge].
+	MaxAge time.Duration
+	// Sizes are the byte caps.
+	Sizes Sizes
+	// DefaultClass is the delivery class written to the space's defaults when they do not exist yet. Default
+	// live. It is never changed afterwards and never inferred.
+	DefaultClass wire.DeliveryClass
+}
+
+func (o *Options) withDefaults() (Options, error) {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	setDefault(&out.Replicas, 1)
+	setDefault(&out.MaxAge, DefaultMaxAge)
+	setDefault(&out.DefaultClass, wire.ClassLive)
+	z := &out.Sizes
+	setDefault(&z.Chat, 1<<30)
+	setDefault(&z.Direct, 512<<20)
+	setDefault(&z.Role, 256<<20)
+	for _, size := range []*int64{&z.Mention, &z.Presence, &z.Members, &z.Cursors, &z.Authority} {
+		setDefault(size, 64<<20)
+	}
+	setDefault(&z.Channels, 16<<20)
+	return out, out.validate()
+}
+
+func (o Options) validate() error {
+	if o.Replicas < 1 || o.Replicas > 5 {
+		return wire.Errorf(wire.CodeBadRequest, "shape space: replicas %d outside 1 to 5", o.Replicas)
+	}
+	if o.MaxAge < duplicateWindow {
+		return wire.Errorf(wire.CodeBadRequest, "shape space: max age %s below %s", o.MaxAge, duplicateWindow)
+	}
+	z := o.Sizes
+	for _, size := range []int64{z.Chat, z.Direct, z.Role, z.Mention, z.Presence, z.Channels, z.Members, z.Cursors, z.Authority} {
+		if size < 1<<20 {
+			return wire.Errorf(wire.CodeBadRequest, "shape space: size cap of %d bytes below %d", size, 1<<20)
+		}
+	}
+	if o.DefaultClass != wire.ClassLive && o.DefaultClass != wire.ClassDurable {
+		return wire.Errorf(wire.CodeBadRequest, "shape space: unknown delivery class %q", o.DefaultClass)
+	}
+	return nil
+}
+
+// Footprint is the number of bytes of disk and of memory that one replica of a space with these options reserves.
+// Account limits below it make [Ensure] fail.
+func (o *Options) Footprint() (disk, memory int64) {
+	opts, _ := o.withDefaults()
+	z := opts.Sizes
+	return z.Chat + z.Direct + z.Role + z.Mention + z.Channels + z.Members + z.Cursors + z.Authority, z.Presence
+}
+
+// Streams counts the streams of a space, buckets included.
+const Streams = 9
+
+// plan returns the streams of a space in the order they are created: those that others rely on first.
+func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
+	if _, err := wire.ParseSpace(string(s)); err != nil {
+		return nil, err
+	}
+	messages := []struct {
+		name    string
+		filter  string
+		shape   func(*jetstream.StreamConfig)
+		maximum int64
+	}{
+		{wire.ChatStream(s), wire.StreamSubjects(s, wire.KindChannel), o.chat(s), o.Sizes.Chat},
+		{wire.DirectStream(s), wire.StreamSubjects(s, wire.KindDirect), direct, o.Sizes.Direct},
+		{wire.RoleStream(s), wire.StreamSubjects(s, wire.KindRole), role, o.Sizes.Role},
+		{wire.MentionStream(s), wire.StreamSubjects(s, wire.KindMention), mention, o.Sizes.Mention},
+	}
+	buckets := []struct {
+		name    string
+		shape   func(*jetstream.StreamConfig)
+		maximum int64
+	}{
+		{wire.AuthorityBucket(s), authority, o.Sizes.Authority},
+		{wire.ChannelsBucket(s), nil, o.Sizes.Channels},
+		{wire.MembersBucket(s), nil, o.Sizes.Members},
+		{wire.CursorsBucket(s), nil, o.Sizes.Cursors},
+		{wire.PresenceBucket(s), presence, o.Sizes.Presence},
+	}
+	var out []jetstream.StreamConfig
+	for _, m := range messages {
+		c := base(o, m.name, m.filter, m.maximum)
+		c.MaxAge, c.MaxMsgSize, c.Discard = o.MaxAge, wire.MaxMessage+headerRoom, jetstream.DiscardOld
+		m.shape(&c)
+		out = append(out, c)
+	}
+	for _, b := range buckets {
+		c := base(o, BucketStream(b.name), bucketPrefix(b.name)+">", b.maximum)
+		c.MaxMsgsPerSubject, c.MaxMsgSize, c.Discard, c.AllowDirect = 1, recordSize, jetstream.DiscardNew, true
+		if b.shape != nil {
+			b.shape(&c)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func base(o Options, name, subjects string, maximum int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: name, Subjects: []string{subjects}, Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage,
+		Replicas: o.Replicas, MaxBytes: maximum, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1,
+		Duplicates: duplicateWindow, Metadata: map[string]string{schemaKey: schema},
+	}
+}
+
+// chat republishes what it stored: members listen to the copies, which carry the stored sequence and no reply.
+func (o Options) chat(s wire.Space) func(*jetstream.StreamConfig) {
+	return func(c *jetstream.StreamConfig) {
+		c.AllowDirect = true
+		c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: wire.StreamSubjects(s, wire.KindLive)}
+	}
+}
+
+func direct(c *jetstream.StreamConfig) { c.AllowDirect, c.MaxMsgsPerSubject = true, directPerSubject }
+
+// role work that was accepted is never dropped, not for room and not for age: the sender of the next job is told
+// instead.
+func role(c *jetstream.StreamConfig) {
+	c.AllowDirect, c.Retention, c.Discard, c.MaxAge = true, jetstream.WorkQueuePolicy, jetstream.DiscardNew, 0
+}
+
+func mention(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = mentionPerSubject }
+
+// authority records decide who is who: leader reads only, no message can be deleted, and the issuance log expires
+// by per-message lifetimes.
+func authority(c *jetstream.StreamConfig) {
+	c.AllowDirect, c.DenyDelete, c.DenyPurge, c.AllowMsgTTL, c.AllowAtomicPublish = false, true, true, true, true
+}
+
+func presence(c *jetstream.StreamConfig) {
+	c.Storage, c.MaxAge, c.Duplicates = jetstream.MemoryStorage, wire.LivenessWindow, wire.LivenessWindow
+	c.MaxMsgSize = wire.MaxPresence + headerRoom
+}
+
+// BucketStream names the stream behind a bucket.
+func BucketStream(bucket string) string { return "KV_" + bucket }
+
+func bucketPrefix(bucket string) string { return fmt.Sprintf("$KV.%s.", bucket) }
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
