@@ -225,7 +225,7 @@ func TestEnsureRefusesDefaultsWithoutAClass(t *testing.T) {
 	if err := space.Ensure(ctx, js, lab, nil); err != nil {
 		t.Fatal(err)
 	}
-	must(js.Publish(ctx, "$KV.cotal_channels_lab.=defaults", []byte(`{"replay":true}`)))(t)
+	must(js.Publish(ctx, wire.RecordPrefix(wire.ChannelsBucket(lab))+wire.DefaultsKey, []byte(`{"replay":true}`)))(t)
 	err := space.Ensure(ctx, js, lab, nil)
 	if !errors.Is(err, space.ErrDrift) || !strings.Contains(err.Error(), "deliveryClass: want live or durable, have none") {
 		t.Errorf("Ensure = %v, want drift that names the class", err)

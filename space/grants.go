@@ -23,7 +23,7 @@ type Grants struct {
 	js     jetstream.JetStream
 	space  wire.Space
 	stream string
-	prefix string // "$KV.<bucket>."
+	prefix string // of the subjects of records
 }
 
 // NewGrants returns the grants of s. It asks the broker nothing.

@@ -1,7 +1,6 @@
 package space
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -190,7 +189,7 @@ func presence(c *jetstream.StreamConfig) {
 // BucketStream names the stream behind a bucket.
 func BucketStream(bucket string) string { return "KV_" + bucket }
 
-func bucketPrefix(bucket string) string { return fmt.Sprintf("$KV.%s.", bucket) }
+func bucketPrefix(bucket string) string { return wire.RecordPrefix(bucket) }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T

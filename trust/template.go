@@ -150,7 +150,7 @@ func (b *builder) limits() jwt.UserPermissionLimits {
 // speaks allows messages as the principal itself, to the channels of the pattern.
 func (b *builder) speaks(channels string) {
 	b.pub(b.prefix+"chat."+self+"."+channels, b.prefix+"inst.*.*."+self, b.prefix+"svc.*."+self,
-		"$KV."+wire.PresenceBucket(b.space)+"."+self)
+		wire.RecordPrefix(wire.PresenceBucket(b.space))+self)
 }
 
 // asks allows the answers to the holder's own requests.
@@ -193,7 +193,7 @@ func (b *builder) read(names ...string) {
 // write allows putting and deleting any key of buckets.
 func (b *builder) write(buckets ...string) {
 	for _, name := range buckets {
-		b.pub("$KV." + name + ".>")
+		b.pub(wire.RecordPrefix(name) + ">")
 	}
 }
 
@@ -261,7 +261,7 @@ func (b *builder) trustedReader() {
 	const e = wire.DeliveryEndpoint
 	b.pub(b.prefix+"dlv.*.*.*", b.prefix+"ep.reply."+e+".>", b.prefix+"epe."+e+".>")
 	b.sub(b.prefix+"ep.one."+e+".>", b.prefix+"ep.all."+e+".>", b.prefix+"ep.inst."+e+".>",
-		"$KV."+wire.PresenceBucket(s)+".*.*", "$KV."+wire.ChannelsBucket(s)+".>")
+		wire.RecordPrefix(wire.PresenceBucket(s))+"*.*", wire.RecordPrefix(wire.ChannelsBucket(s))+">")
 }
 
 func (b *builder) authority() {
@@ -286,7 +286,7 @@ func (b *builder) provisioner() {
 	// A creation that meets a limit takes back what it made.
 	b.stream("STREAM.DELETE", all...)
 	channels := wire.ChannelsBucket(b.space)
-	b.pub("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET."+kvStream(channels), "$KV."+channels+"."+wire.DefaultsKey)
+	b.pub("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET."+kvStream(channels), wire.RecordPrefix(channels)+wire.DefaultsKey)
 }
 
 func (b *builder) systemReads() {

@@ -61,7 +61,23 @@ func StreamSubjects(s Space, k Kind) string {
 	return ""
 }
 
-const kvPrefix = "$KV."
+const (
+	kvPrefix = "$KV."
+	// recordPrefix is inside the one part of "$JS." that a stream may store.
+	recordPrefix = "$JS.EVENT."
+)
+
+// RecordPrefix returns the prefix, with its final dot, of the subjects under which the stream behind a bucket keeps its
+// records. Only presence, which participants write, is under "$KV.". The broker answers a publish or a request of
+// anybody on whatever reply subject it names, so its acknowledgement can overwrite every record that a client can name
+// as a reply; it refuses replies that begin with "$JS.", and the records that services alone write are there (ADR 0010).
+// It does not validate bucket.
+func RecordPrefix(bucket string) string {
+	if strings.HasPrefix(bucket, presenceBucket) {
+		return kvPrefix + bucket + "."
+	}
+	return recordPrefix + bucket + "."
+}
 
 // PresenceSubject returns the subject that writes a principal's presence key. Errors have code bad-request.
 func PresenceSubject(s Space, p Principal) (string, error) {
