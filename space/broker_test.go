@@ -114,4 +114,3 @@ func streamNames(t testing.TB, js jetstream.JetStream) []string {
 	}
 	return names
 }
-

@@ -33,7 +33,7 @@ type Channel struct {
 // NewChannels returns the settings of s. It asks the broker nothing.
 func NewChannels(js jetstream.JetStream, s wire.Space) *Channels {
 	bucket := wire.ChannelsBucket(s)
-	return &Channels{js: js, space: s, stream: BucketStream(bucket), prefix: bucketPrefix(bucket)}
+	return &Channels{js: js, space: s, stream: BucketStream(bucket), prefix: wire.RecordPrefix(bucket)}
 }
 
 // Revision is a condition of [Channels.Set] and [Channels.Remove]: the record has this revision, 0 for none.

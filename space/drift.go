@@ -82,7 +82,9 @@ var streamFields = []struct {
 	{"retention", false, func(c jetstream.StreamConfig) string { return strings.ToLower(c.Retention.String()) }},
 	{"storage", false, func(c jetstream.StreamConfig) string { return strings.ToLower(c.Storage.String()) }},
 	{"replicas", false, func(c jetstream.StreamConfig) string { return strconv.Itoa(max(c.Replicas, 1)) }},
-	{"discard", false, func(c jetstream.StreamConfig) string { return strings.TrimPrefix(strings.ToLower(c.Discard.String()), "discard") }},
+	{"discard", false, func(c jetstream.StreamConfig) string {
+		return strings.TrimPrefix(strings.ToLower(c.Discard.String()), "discard")
+	}},
 	{"discard_new_per_subject", false, func(c jetstream.StreamConfig) string { return onOff(c.DiscardNewPerSubject) }},
 	{"max_age", true, func(c jetstream.StreamConfig) string { return age(c.MaxAge) }},
 	{"max_bytes", true, func(c jetstream.StreamConfig) string { return limit(c.MaxBytes) }},

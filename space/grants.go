@@ -29,7 +29,7 @@ type Grants struct {
 // NewGrants returns the grants of s. It asks the broker nothing.
 func NewGrants(js jetstream.JetStream, s wire.Space) *Grants {
 	bucket := wire.AuthorityBucket(s)
-	return &Grants{js: js, space: s, stream: BucketStream(bucket), prefix: bucketPrefix(bucket)}
+	return &Grants{js: js, space: s, stream: BucketStream(bucket), prefix: wire.RecordPrefix(bucket)}
 }
 
 // Get returns the grant of p and its revision.

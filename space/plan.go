@@ -139,7 +139,7 @@ func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
 		out = append(out, c)
 	}
 	for _, b := range buckets {
-		c := base(o, BucketStream(b.name), bucketPrefix(b.name)+">", b.maximum)
+		c := base(o, BucketStream(b.name), wire.RecordPrefix(b.name)+">", b.maximum)
 		c.MaxMsgsPerSubject, c.MaxMsgSize, c.Discard, c.AllowDirect = 1, recordSize, jetstream.DiscardNew, true
 		if b.shape != nil {
 			b.shape(&c)
@@ -188,8 +188,6 @@ func presence(c *jetstream.StreamConfig) {
 
 // BucketStream names the stream behind a bucket.
 func BucketStream(bucket string) string { return "KV_" + bucket }
-
-func bucketPrefix(bucket string) string { return wire.RecordPrefix(bucket) }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
