@@ -60,7 +60,7 @@ func (c *Control) PutAccount(ctx context.Context, public, token string) error {
 func (c *Control) checkClaim(public, token string) error {
 	var err error
 	if c.issuers != nil {
-		_, err = c.issuers.account(public, token, time.Now())
+		_, err = c.issuers().account(public, token, time.Now())
 	} else {
 		_, err = decodeAccount(public, token, time.Now())
 	}

@@ -48,7 +48,7 @@ type DialOptions struct {
 	// Logger may be nil.
 	Logger *slog.Logger
 
-	issuers *issuers
+	issuers func() *issuers
 }
 
 // Control administers a broker, embedded or external, over a connection to its system account. Its methods are safe for
@@ -57,7 +57,7 @@ type Control struct {
 	opts    DialOptions
 	server  string
 	source  Source
-	issuers *issuers // nil: accounts of any operator
+	issuers func() *issuers // whose accounts may be put; nil for any operator's
 	log     *slog.Logger
 
 	putting sync.Mutex // one account is pushed at a time: an older claim must not pass a newer one
@@ -115,7 +115,7 @@ func Dial(ctx context.Context, server string, source Source, opts *DialOptions) 
 }
 
 // configure copies, completes and checks the options.
-func (c *Control) configure(opts *DialOptions) (err error) {
+func (c *Control) configure(opts *DialOptions) error {
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -131,9 +131,11 @@ func (c *Control) configure(opts *DialOptions) (err error) {
 	}
 	c.issuers = c.opts.issuers
 	if c.opts.OperatorJWT != "" {
-		if c.issuers, err = newIssuers(c.opts.OperatorJWT, time.Now()); err != nil {
+		is, err := newIssuers(c.opts.OperatorJWT, time.Now())
+		if err != nil {
 			return err
 		}
+		c.issuers = func() *issuers { return is }
 	}
 	if c.opts.InProcess != nil {
 		return nil

@@ -59,6 +59,20 @@ func newChain(t testing.TB) *chain {
 	return c
 }
 
+// rotated is the same chain with another operator signing key, which has signed everything anew.
+func (c *chain) rotated(t testing.TB) *chain {
+	t.Helper()
+	next := &chain{operator: c.operator, signing: key(t, nkeys.PrefixByteOperator), system: c.system}
+	op := must(jwt.DecodeOperatorClaims(c.trust.OperatorJWT))(t)
+	op.SigningKeys = jwt.StringList{public(t, next.signing)}
+	next.trust = broker.Trust{OperatorJWT: encode(t, op, c.operator), SystemPublic: c.trust.SystemPublic, Accounts: map[string]string{}}
+	next.trust.SystemJWT = encode(t, must(jwt.DecodeAccountClaims(c.trust.SystemJWT))(t), next.signing)
+	for public, token := range c.trust.Accounts {
+		next.trust.Accounts[public] = encode(t, must(jwt.DecodeAccountClaims(token))(t), next.signing)
+	}
+	return next
+}
+
 // account adds a data account to the records and returns its key.
 func (c *chain) account(t testing.TB, adjust ...func(*jwt.AccountClaims)) nkeys.KeyPair {
 	t.Helper()

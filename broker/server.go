@@ -29,18 +29,20 @@ const (
 
 // Server is a running embedded broker. Make one with [Start]; Shutdown ends it.
 type Server struct {
-	srv     *server.Server
-	store   *storeDir
-	cert    *certificate // nil without TLS
-	opts    Options
-	system  string // public key of the system account, "" in open mode
-	issuers *issuers
-	started time.Time
-	stop    sync.Once
+	store *storeDir
+	cert  *certificate // nil without TLS
+	opts  Options
 
-	mu    sync.Mutex // guards pipes and down
-	pipes map[*pipe]struct{}
-	down  bool
+	life sync.Mutex // held by Restart and Shutdown from beginning to end; taken before mu
+
+	mu      sync.Mutex // guards everything below
+	srv     *server.Server
+	system  string   // public key of the system account, "" in open mode
+	issuers *issuers // nil in open mode
+	started time.Time
+	pipes   map[*pipe]struct{}
+	down    bool // no broker runs: shut down, or between two lives
+	ended   bool // for good
 }
 
 // Start brings an embedded broker up and returns when it accepts connections. The account directory in the store is
@@ -52,61 +54,53 @@ type Server struct {
 // Errors: bad-request and failed-precondition for options, certificates, trust and store directories that do not fit
 // together; conflict when the address or the store directory is in use.
 func Start(ctx context.Context, t Trust, opts *Options) (*Server, error) {
-	s := &Server{opts: opts.withDefaults(), pipes: map[*pipe]struct{}{}, started: time.Now()}
+	s := &Server{opts: opts.withDefaults(), pipes: map[*pipe]struct{}{}}
 	if err := s.opts.check(); err != nil {
 		return nil, err
 	}
-	owner, err := s.admit(t)
+	if err := s.loadCertificate(); err != nil {
+		return nil, err
+	}
+	is, err := s.admit(t)
 	if err != nil {
 		return nil, err
 	}
-	if s.store, err = claimStore(s.opts.StoreDir, owner, s.signed); err != nil {
+	if s.store, err = claimStore(s.opts.StoreDir, is.owner(), is.signed); err != nil {
 		return nil, err
 	}
-	if err := s.boot(ctx, t); err != nil {
+	if err := s.boot(ctx, t, is); err != nil {
 		s.store.release()
 		return nil, err
 	}
-	s.opts.Logger.Info("broker started", logkey.Server, s.srv.ID(), logkey.URL, s.ClientURL(), logkey.Path, s.store.path,
-		logkey.Count, len(t.Accounts), logkey.Duration, time.Since(s.started))
 	return s, nil
 }
 
-// admit checks trust and certificate, and returns the owner of the store.
-func (s *Server) admit(t Trust) (owner string, err error) {
-	if s.opts.Transport.encrypted() && !s.opts.NoListen {
-		host := s.opts.Advertise
-		if host == "" {
-			host = s.opts.Host
-		}
-		if s.cert, err = loadCertificate(s.opts.Transport, host); err != nil {
-			return "", err
-		}
+func (s *Server) loadCertificate() (err error) {
+	if s.opts.NoListen || !s.opts.Transport.encrypted() {
+		return nil
 	}
-	if s.opts.Open {
-		if !t.empty() {
-			return "", wire.Errorf(wire.CodeBadRequest, "start broker: an open broker takes no trust records")
-		}
-		return openOwner, nil
+	host := s.opts.Advertise
+	if host == "" {
+		host = s.opts.Host
 	}
-	if s.issuers, err = t.check(time.Now()); err != nil {
-		return "", err
-	}
-	s.system = t.SystemPublic
-	return s.issuers.operator.Subject, nil
+	s.cert, err = loadCertificate(s.opts.Transport, host)
+	return err
 }
 
-// signed reports whether a claim found on disk was signed under our operator.
-func (s *Server) signed(public, token string) bool {
-	if s.issuers == nil {
-		return false
+// admit checks the trust that the broker is to run under; in open mode there is none.
+func (s *Server) admit(t Trust) (*issuers, error) {
+	if !s.opts.Open {
+		return t.check(time.Now())
 	}
-	claim, err := jwt.DecodeAccountClaims(token)
-	return err == nil && claim.Subject == public && s.issuers.keys[claim.Issuer]
+	if !t.empty() {
+		return nil, wire.Errorf(wire.CodeBadRequest, "start broker: an open broker takes no trust records")
+	}
+	return nil, nil
 }
 
 // boot starts nats-server on the claimed store.
-func (s *Server) boot(ctx context.Context, t Trust) error {
+func (s *Server) boot(ctx context.Context, t Trust, is *issuers) error {
+	began := time.Now()
 	if err := ctx.Err(); err != nil {
 		return startEnded(err)
 	}
@@ -119,25 +113,31 @@ func (s *Server) boot(ctx context.Context, t Trust) error {
 	if err != nil {
 		return err
 	}
-	if s.srv, err = server.NewServer(so); err != nil {
+	srv, err := server.NewServer(so)
+	if err != nil {
 		closeResolver(so)
 		return wire.Errorf(wire.CodeFailedPrecondition, "start broker: %v", err)
 	}
 	logs := &logBridge{log: s.opts.Logger}
-	s.srv.SetLoggerV2(logs, s.opts.Logger.Enabled(ctx, levelTrace), false, false)
-	s.srv.Start()
-	if err := s.startFailure(ctx, logs); err != nil {
-		s.srv.Shutdown()
-		s.srv.WaitForShutdown()
+	srv.SetLoggerV2(logs, s.opts.Logger.Enabled(ctx, levelTrace), false, false)
+	srv.Start()
+	if err := s.startFailure(ctx, srv, logs); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
 		closeResolver(so)
 		return err
 	}
 	logs.running()
+	s.mu.Lock()
+	s.srv, s.system, s.issuers, s.started, s.down = srv, t.SystemPublic, is, began, false
+	s.mu.Unlock()
+	s.opts.Logger.Info("broker started", logkey.Server, srv.ID(), logkey.URL, s.ClientURL(), logkey.Path, s.store.path,
+		logkey.Count, len(t.Accounts), logkey.Duration, time.Since(began))
 	return nil
 }
 
 // startFailure is why the broker, though started, cannot be used; nil when it can.
-func (s *Server) startFailure(ctx context.Context, logs *logBridge) error {
+func (s *Server) startFailure(ctx context.Context, srv *server.Server, logs *logBridge) error {
 	text := logs.fatalText()
 	switch {
 	case ctx.Err() != nil:
@@ -150,7 +150,7 @@ func (s *Server) startFailure(ctx context.Context, logs *logBridge) error {
 		fallthrough
 	case text != "":
 		return wire.Errorf(wire.CodeFailedPrecondition, "start broker: %s", text)
-	case !s.srv.ReadyForConnections(readyTimeout):
+	case !srv.ReadyForConnections(readyTimeout):
 		return wire.Errorf(wire.CodeUnavailable, "start broker: not ready for connections after %s", readyTimeout)
 	}
 	return nil
@@ -224,21 +224,86 @@ func checkAddress(ctx context.Context, address string) error {
 	return wire.Errorf(wire.CodeFailedPrecondition, "start broker: cannot bind address %q: %v", address, err)
 }
 
+// Restart ends the broker and starts it again under t, on the same store and address, without giving the store up in
+// between: what a new operator or system key needs, which nats-server reads only when it starts. Clients lose their
+// connection and reconnect; providers from InProcess and Controls stay good. The operator must be the same.
+//
+// Trust that does not fit is refused before anything stops, with the errors of Start. When the broker cannot start
+// again it stays down; Restart may then be called once more.
+func (s *Server) Restart(ctx context.Context, t Trust) error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.mu.Lock()
+	ended := s.ended
+	s.mu.Unlock()
+	if ended {
+		return wire.Errorf(wire.CodeUnavailable, "restart broker: it is shut down")
+	}
+	if err := ctx.Err(); err != nil {
+		return startEnded(err)
+	}
+	is, err := s.admit(t)
+	if err != nil {
+		return err
+	}
+	if err := s.store.mark(is.owner()); err != nil {
+		return err
+	}
+	s.keepPort()
+	s.halt()
+	return s.boot(ctx, t, is)
+}
+
+// keepPort makes a port that the system chose the port of the next life.
+func (s *Server) keepPort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if addr, ok := s.srv.Addr().(*net.TCPAddr); ok && !s.opts.NoListen && !s.down {
+		s.opts.Port = addr.Port
+	}
+}
+
 // Shutdown ends the broker: clients are disconnected, streams closed and the store unlocked. It returns when
 // nothing of it runs any more, also when called again or by several goroutines at once.
 func (s *Server) Shutdown() {
-	s.stop.Do(func() {
-		s.mu.Lock()
-		s.down = true
-		s.mu.Unlock()
-		s.srv.Shutdown()
-		s.srv.WaitForShutdown()
-		for _, p := range s.takePipes() {
-			_ = p.Close()
-		}
-		s.store.release()
-		s.opts.Logger.Info("broker stopped", logkey.Server, s.srv.ID(), logkey.Duration, time.Since(s.started))
-	})
+	s.life.Lock()
+	defer s.life.Unlock()
+	s.mu.Lock()
+	again := s.ended
+	s.ended = true
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	s.halt()
+	s.store.release()
+}
+
+// halt ends nats-server and the connections within the process. The caller holds life.
+func (s *Server) halt() {
+	s.mu.Lock()
+	srv, began, already := s.srv, s.started, s.down
+	s.down = true
+	s.mu.Unlock()
+	if already {
+		return
+	}
+	srv.Shutdown()
+	srv.WaitForShutdown()
+	for _, p := range s.takePipes() {
+		_ = p.Close()
+	}
+	s.opts.Logger.Info("broker stopped", logkey.Server, srv.ID(), logkey.Duration, time.Since(began))
+}
+
+// running is nats-server while there is one.
+func (s *Server) running() (*server.Server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, wire.Errorf(wire.CodeUnavailable, "the broker is shut down")
+	}
+	return s.srv, nil
 }
 
 func (s *Server) takePipes() []*pipe {
@@ -287,14 +352,22 @@ func (s *Server) Control(ctx context.Context, source Source, opts *DialOptions) 
 	}
 	o.InProcess = s.InProcess()
 	if o.OperatorJWT == "" {
-		o.issuers = s.issuers
+		o.issuers = s.currentIssuers
 	}
 	return Dial(ctx, "", source, &o)
+}
+
+func (s *Server) currentIssuers() *issuers {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.issuers
 }
 
 // ClientURL is the address for clients, nats:// or tls://, or "" when the broker does not listen. A broker that listens on
 // every address names the advertised host, or else loopback.
 func (s *Server) ClientURL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	addr, ok := s.srv.Addr().(*net.TCPAddr)
 	if s.opts.NoListen || !ok {
 		return ""
@@ -312,11 +385,19 @@ func (s *Server) ClientURL() string {
 	return scheme + net.JoinHostPort(host, strconv.Itoa(addr.Port))
 }
 
-// ID is the broker's identity, new at each start. Name is the one from the options, or the ID.
-func (s *Server) ID() string { return s.srv.ID() }
+// ID is the broker's identity, new at each start and restart.
+func (s *Server) ID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.srv.ID()
+}
 
-// Name is how the broker appears in listings.
-func (s *Server) Name() string { return s.srv.Name() }
+// Name is how the broker appears in listings: the name from the options, or the ID.
+func (s *Server) Name() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.srv.Name()
+}
 
 // StoreDir is where streams and account claims are kept.
 func (s *Server) StoreDir() string { return s.store.path }

@@ -83,6 +83,84 @@ func TestRestartKeepsMessages(t *testing.T) {
 	}
 }
 
+func TestRestartUnderANewOperatorKey(t *testing.T) {
+	c := newChain(t)
+	acct := c.account(t)
+	opts := options(t)
+	opts.NoListen, opts.Port, opts.Transport = false, broker.RandomPort, broker.Plaintext()
+	s := start(t, c.trust, opts)
+	address, id := s.ClientURL(), s.ID()
+	ctl := control(t, s, broker.Static(c.systemUser(t, time.Hour)))
+	back := make(chan string, 2)
+	for name, opt := range map[string]nats.Option{"tcp": nats.Name("tcp"), "in_process": nats.InProcessServer(s.InProcess())} {
+		nc, err := nats.Connect(address, opt, user(t, acct, 0), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
+			nats.ReconnectHandler(func(*nats.Conn) { back <- name }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+	}
+
+	next := c.rotated(t)
+	if err := ctl.PutAccount(t.Context(), public(t, acct), next.claim(t, acct)); !errors.Is(err, wire.ErrPrecondition) {
+		t.Errorf("PutAccount signed by the next key before the restart = %v, want failed-precondition", err)
+	}
+	if err := s.Restart(t.Context(), newChain(t).trust); !errors.Is(err, wire.ErrPrecondition) {
+		t.Errorf("Restart under another operator = %v, want failed-precondition", err)
+	}
+	if s.ID() != id {
+		t.Error("a refused restart stopped the broker")
+	}
+	if err := s.Restart(t.Context(), next.trust); err != nil {
+		t.Fatalf("Restart: %v", err)
+	}
+	if s.ClientURL() != address || s.ID() == id {
+		t.Errorf("after restart: address %q (was %q), the id must be new", s.ClientURL(), address)
+	}
+	<-back
+	<-back
+	if err := ctl.PutAccount(t.Context(), public(t, acct), next.claim(t, acct)); err != nil {
+		t.Errorf("PutAccount signed by the new key: %v", err)
+	}
+	s.Shutdown()
+	if err := s.Restart(t.Context(), next.trust); !errors.Is(err, wire.ErrUnavailable) {
+		t.Errorf("Restart after Shutdown = %v, want unavailable", err)
+	}
+}
+
+func TestRestartThatFailsCanBeRepeated(t *testing.T) {
+	c := newChain(t)
+	opts := options(t)
+	s := start(t, c.trust, opts)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Restart(ended, c.trust); !errors.Is(err, context.Canceled) {
+		t.Errorf("Restart with an ended context = %v, want cancelled", err)
+	}
+	if _, err := s.Stats(); err != nil {
+		t.Errorf("Stats after a restart that did not begin: %v", err)
+	}
+	obstacle := filepath.Join(opts.StoreDir, "accounts", public(t, key(t, nkeys.PrefixByteAccount))+".jwt")
+	if err := os.Mkdir(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(t.Context(), c.trust); !errors.Is(err, wire.ErrPrecondition) {
+		t.Errorf("Restart with an unreadable claim = %v, want failed-precondition", err)
+	}
+	if _, err := s.Stats(); !errors.Is(err, wire.ErrUnavailable) {
+		t.Errorf("Stats of a broker that did not come back = %v, want unavailable", err)
+	}
+	if err := os.Remove(obstacle); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(t.Context(), c.trust); err != nil {
+		t.Errorf("Restart again: %v", err)
+	}
+	if _, err := s.Stats(); err != nil {
+		t.Errorf("Stats: %v", err)
+	}
+}
+
 func TestStartMakesTheAccountDirectoryEqualToTheRecords(t *testing.T) {
 	c := newChain(t)
 	kept, dropped := c.account(t), c.account(t)

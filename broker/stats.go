@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -35,22 +36,23 @@ type Stats struct {
 
 // Stats reads the broker's counters. Error: unavailable after Shutdown.
 func (s *Server) Stats() (Stats, error) {
-	s.mu.Lock()
-	down := s.down
-	s.mu.Unlock()
-	if down {
-		return Stats{}, wire.Errorf(wire.CodeUnavailable, "read broker counters: the broker is shut down")
+	srv, err := s.running()
+	if err != nil {
+		return Stats{}, fmt.Errorf("read broker counters: %w", err)
 	}
-	v, err := s.srv.Varz(nil)
+	s.mu.Lock()
+	began := s.started
+	s.mu.Unlock()
+	v, err := srv.Varz(nil)
 	if err != nil {
 		return Stats{}, wire.Errorf(wire.CodeInternal, "read broker counters: %v", err)
 	}
-	js, err := s.srv.Jsz(nil)
+	js, err := srv.Jsz(nil)
 	if err != nil {
 		return Stats{}, wire.Errorf(wire.CodeInternal, "read stream counters: %v", err)
 	}
 	return Stats{
-		ID: v.ID, Name: v.Name, Version: server.VERSION, Uptime: time.Since(s.started),
+		ID: v.ID, Name: v.Name, Version: server.VERSION, Uptime: time.Since(began),
 		Connections: v.Connections, TotalConnections: v.TotalConnections, Subscriptions: int(v.Subscriptions),
 		SlowConsumers: v.SlowConsumers, MessagesIn: v.InMsgs, MessagesOut: v.OutMsgs, ProcessBytes: v.Mem,
 		Streams: js.Streams, Consumers: js.Consumers, Messages: js.Messages,

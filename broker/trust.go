@@ -50,6 +50,23 @@ func newIssuers(operatorJWT string, now time.Time) (*issuers, error) {
 	return &issuers{operator: op, keys: keys}, nil
 }
 
+// owner is what a store directory is marked with.
+func (i *issuers) owner() string {
+	if i == nil {
+		return openOwner
+	}
+	return i.operator.Subject
+}
+
+// signed reports whether a claim found on disk was signed under this operator, expired or not.
+func (i *issuers) signed(public, token string) bool {
+	if i == nil {
+		return false
+	}
+	claim, err := jwt.DecodeAccountClaims(token)
+	return err == nil && claim.Subject == public && i.keys[claim.Issuer]
+}
+
 // account checks that token is a valid claim of account public under this operator. The broker itself accepts, stores
 // and then fails on claims that are not, so they are stopped here.
 func (i *issuers) account(public, token string, now time.Time) (*jwt.AccountClaims, error) {
