@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/archtest"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -178,7 +179,7 @@ func TestStartRefusesStoreDirectories(t *testing.T) {
 	})
 	t.Run("unreadable", func(t *testing.T) {
 		if runtime.GOOS == "windows" || os.Getuid() == 0 {
-			t.Skip("permission bits do not bind this user")
+			archtest.NotHere(t, "permission bits do not bind this user")
 		}
 		o := options(t)
 		if err := os.Chmod(o.StoreDir, 0); err != nil {
@@ -279,7 +280,7 @@ func TestStartRefusesCertificates(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.name == "open_key" && runtime.GOOS == "windows" {
-				t.Skip("permission bits say nothing on windows")
+				archtest.NotHere(t, "permission bits say nothing on windows")
 			}
 			o := options(t)
 			o.NoListen, o.Port, o.Transport, o.Advertise = false, broker.RandomPort, broker.TLS(tc.cert, tc.key), tc.host

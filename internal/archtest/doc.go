@@ -9,5 +9,5 @@
 // Each test asks `go list` or parses the source, and each failure names the file and the rule. Exceptions are data in
 // this package, with a reason beside each; a list may shrink at any time and grows only in review.
 //
-// What other packages use is [Skip] and [SkipOn], the only ways to skip a test. Nothing here is linked into shipped code.
+// What other packages use is [Skip] and [NotHere], the only ways to skip a test. Nothing here is linked into shipped code.
 package archtest
