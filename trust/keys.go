@@ -34,8 +34,9 @@ func SigningKey(s wire.Space, p Profile) string {
 }
 
 // DaemonKey names the credentials file of a daemon of a space.
-func DaemonKey(s wire.Space, role string) string {
-	return "space." + hexName(s) + "/" + role + ".creds"
-}
+func DaemonKey(s wire.Space, role string) string { return DaemonPrefix(s) + role + ".creds" }
+
+// DaemonPrefix begins the names of the credentials files of a space's daemons.
+func DaemonPrefix(s wire.Space) string { return "space." + hexName(s) + "/" }
 
 func hexName(s wire.Space) string { return hex.EncodeToString([]byte(s)) }

@@ -21,8 +21,6 @@ const maxRecord = 3 << 20
 // carries, about 11,000.
 const MaxRevocations = 10_000
 
-// maxKeys bounds the keys of one profile that are valid side by side.
-const maxKeys = 8
 
 // AllUsers in place of a user key revokes every credential of an account that was issued until then.
 const AllUsers = jwt.All
