@@ -1,0 +1,65 @@
+package command
+
+import (
+	"io"
+	"log/slog"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/cotal-go/cotal/internal/config"
+)
+
+// Env is all a command may touch of the world outside its flags.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Getenv reads one environment variable.
+	Getenv func(string) string
+	// Dir is the working folder, absolute.
+	Dir string
+
+	// JSON, Verbose and Flags are set by the flags that every command has.
+	JSON    bool
+	Verbose bool
+	Flags   config.Flags
+}
+
+// Config resolves which mesh, space and credential the command means.
+func (e *Env) Config() (*config.Config, error) {
+	return config.Resolve(config.Input{Flags: e.Flags, Getenv: e.Getenv, Dir: e.Dir})
+}
+
+// Logger logs to standard error: everything from level down when --verbose is given, nothing below it otherwise.
+func (e *Env) Logger(level slog.Level) *slog.Logger {
+	if e.Verbose {
+		level = slog.LevelDebug
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if e.JSON {
+		return slog.New(slog.NewJSONHandler(e.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(e.Stderr, opts))
+}
+
+// Quiet is a logger for short commands: silent unless --verbose is given.
+func (e *Env) Quiet() *slog.Logger {
+	if !e.Verbose {
+		return slog.New(slog.DiscardHandler)
+	}
+	return e.Logger(slog.LevelDebug)
+}
+
+// Interactive reports whether a person types at a terminal and sees the output.
+func (e *Env) Interactive() bool { return isTerminal(e.Stdin) && isTerminal(e.Stdout) }
+
+// Colour reports whether w is a terminal that may be coloured. NO_COLOR set to anything, or a terminal called
+// "dumb", says no.
+func (e *Env) Colour(w io.Writer) bool {
+	return isTerminal(w) && e.Getenv("NO_COLOR") == "" && e.Getenv("TERM") != "dumb"
+}
+
+func isTerminal(v any) bool {
+	f, ok := v.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

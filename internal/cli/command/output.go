@@ -1,0 +1,116 @@
+package command
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Version is the value of the field "v" of everything that --json prints. Fields are added under the same version;
+// a field that changes its meaning raises it.
+//
+// History: 1 (2026-11) first edition.
+const Version = 1
+
+// V is embedded in every result and carries the version. Write it as command.V1.
+type V struct {
+	V int `json:"v"`
+}
+
+// V1 is the present version.
+var V1 = V{V: Version}
+
+// Print writes one result: v as one JSON object with --json, else what human writes.
+func (e *Env) Print(v any, human func(p *Printer)) error {
+	if e.JSON {
+		return e.writeJSON(e.Stdout, v)
+	}
+	p := newPrinter(e.Stdout, e.Colour(e.Stdout))
+	human(p)
+	return p.flush()
+}
+
+// Each writes one of many results as soon as it is there: one JSON object a line with --json, else what human
+// writes. Calls from several goroutines must be serialised by the caller.
+func (e *Env) Each(v any, human func(p *Printer)) error { return e.Print(v, human) }
+
+func (e *Env) writeJSON(w io.Writer, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	if _, err := w.Write(append(data, '\n')); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	return nil
+}
+
+// Note tells a person something beside the result, on standard error. With --json it says nothing: what matters is
+// in the result.
+func (e *Env) Note(format string, args ...any) {
+	if !e.JSON {
+		fmt.Fprintf(e.Stderr, format+"\n", args...)
+	}
+}
+
+// Progress says what a long command is doing, on standard error, when a person watches or --verbose is given.
+func (e *Env) Progress(format string, args ...any) {
+	if !e.JSON && (e.Verbose || isTerminal(e.Stderr)) {
+		fmt.Fprintf(e.Stderr, format+"\n", args...)
+	}
+}
+
+// Printer writes text for a person. Errors of the writer are kept and returned once, by the call that gave the
+// printer out.
+type Printer struct {
+	w      *bufio.Writer
+	colour bool
+	err    error
+}
+
+func newPrinter(w io.Writer, colour bool) *Printer {
+	return &Printer{w: bufio.NewWriter(w), colour: colour}
+}
+
+func (p *Printer) flush() error {
+	if err := p.w.Flush(); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	return p.err
+}
+
+// Line writes one line. Operands that came from elsewhere must be made safe by the caller.
+func (p *Printer) Line(format string, args ...any) {
+	fmt.Fprintf(p.w, format+"\n", args...)
+}
+
+// Table writes rows under a header in aligned columns. Cells are made safe here.
+func (p *Printer) Table(header []string, rows [][]string) {
+	tw := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		cells := make([]string, len(row))
+		for i, c := range row {
+			cells[i] = Safe(c)
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	if err := tw.Flush(); err != nil && p.err == nil {
+		p.err = fmt.Errorf("write table: %w", err)
+	}
+}
+
+// Bold and Dim stress or soften s when the output is a coloured terminal. They repeat what the words say.
+func (p *Printer) Bold(s string) string { return p.style("1", s) }
+
+// Dim softens s; see Bold.
+func (p *Printer) Dim(s string) string { return p.style("2", s) }
+
+func (p *Printer) style(code, s string) string {
+	if !p.colour {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}

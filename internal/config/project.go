@@ -1,0 +1,218 @@
+package config
+
+import (
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gofrs/flock"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Folder is the name of the folder that makes a folder a project.
+const Folder = ".cotal"
+
+// ignored keeps everything of the project folder out of version control that a machine writes or that is secret.
+const ignored = "# written by cotal: keys, run-time state and broker files stay on this machine\n" +
+	"auth/\nspace.*/\nbroker/\nrun/\nlog/\n"
+
+// Project is one project folder. Make one with [FindProject] or [NewProject].
+type Project struct {
+	// Root is the folder that holds Dir, Dir the .cotal folder itself.
+	Root, Dir string
+}
+
+// FindProject returns the nearest project at or above dir, or nil when there is none. The machine's own folder is
+// not a project, though it has the same name in the home folder.
+func FindProject(dir string, m Machine) (*Project, error) {
+	for {
+		p := NewProject(dir)
+		info, err := os.Stat(p.Dir)
+		switch {
+		case err == nil && info.IsDir() && !m.Owns(p.Dir):
+			return p, nil
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, wire.Errorf(wire.CodeFailedPrecondition, "look for a project at %q: %v", dir, err)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return nil, nil
+		}
+		dir = parent
+	}
+}
+
+// NewProject names the project of folder root, whether it exists or not.
+func NewProject(root string) *Project {
+	return &Project{Root: root, Dir: filepath.Join(root, Folder)}
+}
+
+// Create makes the project folder, private to its owner. It is idempotent.
+func (p *Project) Create() error {
+	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
+		return wire.Errorf(wire.CodeFailedPrecondition, "make project folder %q: %v", p.Dir, err)
+	}
+	ignore := filepath.Join(p.Dir, ".gitignore")
+	if _, err := os.Lstat(ignore); errors.Is(err, fs.ErrNotExist) {
+		return writeFile(ignore, []byte(ignored), 0o644)
+	}
+	return nil
+}
+
+// StateDir is where the broker of a project keeps its files unless settings say otherwise.
+func (p *Project) StateDir() string { return filepath.Join(p.Dir, "broker") }
+
+// LogFile is where a detached run logs.
+func (p *Project) LogFile() string { return filepath.Join(p.Dir, "log", "up.log") }
+
+// Lock takes the lock that the process which runs the project's mesh holds, and returns what gives it back. It
+// returns nil without an error when another process holds it. The system gives the lock back when its holder dies.
+func (p *Project) Lock() (release func(), err error) {
+	path := filepath.Join(p.Dir, "run", "up.lock")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "make folder of %q: %v", path, err)
+	}
+	l := flock.New(path, flock.SetPermissions(0o600))
+	ok, err := l.TryLock()
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "lock %q: %v", path, err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	return func() { _ = l.Close() }, nil
+}
+
+// CredsKey is the key of a named credential in the secret store of the project.
+func (p *Project) CredsKey(space, name string) string {
+	return "auth/creds/space." + hex.EncodeToString([]byte(space)) + "/" + name + ".creds"
+}
+
+// CredsFile is the file of a named credential.
+func (p *Project) CredsFile(space, name string) string {
+	return filepath.Join(p.Dir, filepath.FromSlash(p.CredsKey(space, name)))
+}
+
+// Trusted reports whether the project holds trust records, so that its commands may mint for themselves.
+func (p *Project) Trusted() bool {
+	_, err := os.Stat(filepath.Join(p.Dir, "auth", "broker.json"))
+	return err == nil
+}
+
+// Spaces lists, sorted, the spaces that the project holds records of.
+func (p *Project) Spaces() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(p.Dir, "auth"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read trust records of %q: %v", p.Root, err)
+	}
+	var out []string
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), "account.")
+		if !ok {
+			continue
+		}
+		raw, err := hex.DecodeString(strings.TrimSuffix(name, ".json"))
+		if err != nil || !strings.HasSuffix(name, ".json") {
+			continue
+		}
+		out = append(out, string(raw))
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// LastPort is the port of the last start, or 0. A start that is free to choose tries it first, so that clients which
+// kept the address find the mesh again.
+func (p *Project) LastPort() int {
+	data, err := os.ReadFile(p.portFile())
+	if err != nil {
+		return 0
+	}
+	port, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || port < 1 || port > 65535 {
+		return 0
+	}
+	return port
+}
+
+// SavePort remembers the port of a start.
+func (p *Project) SavePort(port int) error {
+	return writeFile(p.portFile(), []byte(strconv.Itoa(port)+"\n"), 0o600)
+}
+
+func (p *Project) portFile() string     { return filepath.Join(p.Dir, "run", "port") }
+func (p *Project) settingsFile() string { return filepath.Join(p.Dir, "config.json") }
+func (p *Project) runFile() string      { return filepath.Join(p.Dir, "run", "up.json") }
+
+// Settings reads what the project remembers; the zero value when it remembers nothing yet.
+func (p *Project) Settings() (Settings, error) {
+	var s Settings
+	err := readRecord(p.settingsFile(), &s, &s.V)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Settings{}, nil
+	}
+	if err != nil {
+		return Settings{}, err
+	}
+	return s, p.checkSettings(s)
+}
+
+func (p *Project) checkSettings(s Settings) error {
+	bad := func(format string, args ...any) error {
+		return wire.Errorf(wire.CodeFailedPrecondition, "read %q: "+format, append([]any{p.settingsFile()}, args...)...)
+	}
+	if s.Space != "" {
+		if _, err := wire.ParseSpace(s.Space); err != nil {
+			return bad("%v", err)
+		}
+	}
+	if s.Port < 0 || s.Port > 65535 {
+		return bad("port %d, allowed 0 to 65535", s.Port)
+	}
+	if (s.TLSCert == "") != (s.TLSKey == "") {
+		return bad("tlsCert and tlsKey must be given together")
+	}
+	return nil
+}
+
+// SaveSettings writes what the project remembers.
+func (p *Project) SaveSettings(s Settings) error {
+	s.V = RecordVersion
+	return writeRecord(p.settingsFile(), s, 0o644)
+}
+
+// Run reads the record of the last start, or returns nil when there is none.
+func (p *Project) Run() (*Run, error) {
+	var r Run
+	err := readRecord(p.runFile(), &r, &r.V)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// SaveRun writes the record of a start.
+func (p *Project) SaveRun(r Run) error {
+	r.V = RecordVersion
+	return writeRecord(p.runFile(), r, 0o600)
+}
+
+// ForgetRun removes the record of a start; it is idempotent.
+func (p *Project) ForgetRun() error {
+	if err := os.Remove(p.runFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wire.Errorf(wire.CodeInternal, "remove %q: %v", p.runFile(), err)
+	}
+	return nil
+}
