@@ -32,8 +32,8 @@ func (m *Message) decode(data []byte) error {
 	if !s.begin(MaxMessage) || !m.scan(&s, &got) || !s.end() {
 		return s.refusal("decode message")
 	}
-	if missing := got.missing(mustHave); missing != "" {
-		return malformed(ReasonJSON, "decode message: no %s", missing)
+	if !s.require(messageNames[:msgFrom], got) {
+		return s.refusal("decode message")
 	}
 	if !got.has(msgFrom) {
 		return malformedAs(CodeSenderMismatch, ReasonSender, "decode message: no from")
@@ -52,13 +52,13 @@ func (s *scanner) refusal(doing string) error {
 	return malformed(ReasonJSON, "%s: %s at byte %d", doing, s.err, s.at)
 }
 
-// Fields of a message.
+// Fields of a message, by their place in messageNames. Those before from must be there, and so must from.
 const (
 	msgID = iota
 	msgTS
 	msgSpace
-	msgFrom
 	msgParts
+	msgFrom
 	msgChannel
 	msgTo
 	msgToService
@@ -67,85 +67,10 @@ const (
 	msgContextID
 )
 
-var messageNames = []string{"id", "ts", "space", "from", "parts", "channel", "to", "toService", "mentions", "replyTo", "contextId"}
-
-const mustHave = fieldSet(1<<msgID | 1<<msgTS | 1<<msgSpace | 1<<msgParts)
-
-// fieldSet remembers which known fields of an object were seen.
-type fieldSet uint32
-
-func (f fieldSet) has(i int) bool { return f&(1<<i) != 0 }
-
-// missing names the first field of want that was not seen.
-func (f fieldSet) missing(want fieldSet) string {
-	for i, name := range messageNames {
-		if want.has(i) && !f.has(i) {
-			return name
-		}
-	}
-	return ""
-}
-
-func messageField(key []byte) int {
-	switch string(key) {
-	case "id":
-		return msgID
-	case "ts":
-		return msgTS
-	case "space":
-		return msgSpace
-	case "from":
-		return msgFrom
-	case "parts":
-		return msgParts
-	case "channel":
-		return msgChannel
-	case "to":
-		return msgTo
-	case "toService":
-		return msgToService
-	case "mentions":
-		return msgMentions
-	case "replyTo":
-		return msgReplyTo
-	case "contextId":
-		return msgContextID
-	}
-	return -1
-}
-
-// field handles the bookkeeping of one key of an object with known fields: f is the field's number or -1.
-func (s *scanner) field(f int, key []byte, got *fieldSet, seen *seenKeys, names []string) bool {
-	if f < 0 {
-		if wrongCase(key, names) {
-			return s.fail("key in the wrong case")
-		}
-		return seen.add(s, key)
-	}
-	if got.has(f) {
-		return s.fail("duplicate key")
-	}
-	*got |= 1 << f
-	return true
-}
+var messageNames = []string{"id", "ts", "space", "parts", "from", "channel", "to", "toService", "mentions", "replyTo", "contextId"}
 
 func (m *Message) scan(s *scanner, got *fieldSet) bool {
-	if !s.open('{', "want an object") {
-		return false
-	}
-	seen := s.seen()
-	for first := true; s.more('}', first); first = false {
-		key, ok := s.key()
-		if !ok {
-			return false
-		}
-		f := messageField(key)
-		if !s.field(f, key, got, &seen, messageNames) || !m.scanField(s, f) {
-			return false
-		}
-	}
-	seen.drop(s)
-	return s.err == ""
+	return s.members(messageNames, got, func(field int) bool { return m.scanField(s, field) })
 }
 
 func (m *Message) scanField(s *scanner, field int) (ok bool) {
@@ -174,36 +99,8 @@ func (m *Message) scanField(s *scanner, field int) (ok bool) {
 		m.ReplyTo, ok = s.text()
 	case msgContextID:
 		m.ContextID, ok = s.text()
-	default:
-		ok = s.value()
 	}
 	return ok
-}
-
-// someText reads a string that must not be empty: an address given as "" is not the same as none.
-func (s *scanner) someText() (string, bool) {
-	at := s.pos
-	v, ok := s.text()
-	if ok && v == "" {
-		s.pos = at
-		return "", s.fail("empty address")
-	}
-	return v, ok
-}
-
-func (s *scanner) texts() ([]string, bool) {
-	if !s.open('[', "want an array of strings") {
-		return nil, false
-	}
-	var out []string
-	for first := true; s.more(']', first); first = false {
-		v, ok := s.text()
-		if !ok {
-			return nil, false
-		}
-		out = append(out, v)
-	}
-	return out, s.err == ""
 }
 
 func (m *Message) scanParts(s *scanner) bool {
@@ -222,50 +119,18 @@ func (m *Message) scanParts(s *scanner) bool {
 
 var refNames = []string{"id", "name", "role"}
 
-func refField(key []byte) int {
-	switch string(key) {
-	case "id":
-		return 0
-	case "name":
-		return 1
-	case "role":
-		return 2
-	}
-	return -1
-}
-
 func (r *EndpointRef) scan(s *scanner) bool {
-	if !s.open('{', "want an object") {
-		return false
-	}
 	var got fieldSet
-	seen := s.seen()
-	for first := true; s.more('}', first); first = false {
-		key, ok := s.key()
-		if !ok {
-			return false
-		}
-		f := refField(key)
-		if !s.field(f, key, &got, &seen, refNames) {
-			return false
-		}
-		switch f {
+	ok := s.members(refNames, &got, func(field int) (ok bool) {
+		switch field {
 		case 0:
 			r.ID, ok = s.text()
 		case 1:
 			r.Name, ok = s.text()
 		case 2:
 			r.Role, ok = s.text()
-		default:
-			ok = s.value()
 		}
-		if !ok {
-			return false
-		}
-	}
-	seen.drop(s)
-	if s.err == "" && (!got.has(0) || !got.has(1)) {
-		return s.fail("from without id and name")
-	}
-	return s.err == ""
+		return ok
+	})
+	return ok && s.require(refNames[:2], got)
 }

@@ -26,7 +26,7 @@ type Request struct {
 	Bind          *Bind           `json:"bind,omitempty"`
 	Args          json.RawMessage `json:"args,omitempty"` // an object, checked against the command's input schema
 	From          EndpointRef     `json:"from"`
-	DeadlineMS    int64           `json:"deadlineMs"` // time the caller allows, from 1 ms to MaxDeadline
+	DeadlineMS    int64           `json:"deadlineMs,omitempty"` // time the caller allows, 1 ms to MaxDeadline; 0 only if no reply is expected
 	Correlation   *Correlation    `json:"correlation,omitempty"`
 }
 
@@ -52,11 +52,15 @@ type Bind struct {
 	Epoch      string `json:"epoch"`
 }
 
-// Correlation carries W3C Trace Context.
+// Correlation carries W3C Trace Context, without control characters.
 type Correlation struct {
-	Traceparent string `json:"traceparent,omitempty"`
-	Tracestate  string `json:"tracestate,omitempty"`
-	Baggage     string `json:"baggage,omitempty"`
+	Traceparent string `json:"traceparent,omitempty"` // at most 256 bytes
+	Tracestate  string `json:"tracestate,omitempty"`  // at most 512 bytes
+	Baggage     string `json:"baggage,omitempty"`     // at most 8,192 bytes
+}
+
+func (c *Correlation) ok() bool {
+	return c == nil || plain(c.Traceparent, 256, false) && plain(c.Tracestate, 512, false) && plain(c.Baggage, 8192, false)
 }
 
 // Reply answers a request. Who answered is read from the reply subject, which the broker vouches for; the rest is the
@@ -64,22 +68,9 @@ type Correlation struct {
 type Reply struct {
 	V     int             `json:"v"`              // EnvelopeVersion
 	ID    string          `json:"id"`             // the request's
-	OK    bool            `json:"ok"`             //
+	OK    bool            `json:"ok"`             // the command did what it is for
 	Data  json.RawMessage `json:"data,omitempty"` // only if OK
 	Error *Error          `json:"error,omitempty"`
-}
-
-// DecodeRequest decodes and checks a request of at most MaxRequest bytes. Errors have code bad-request, or
-// unsupported-version for another version, and ReasonJSON.
-func DecodeRequest(data []byte) (*Request, error) {
-	r := new(Request)
-	if err := Decode(data, r, MaxRequest); err != nil {
-		return nil, err
-	}
-	if err := r.Validate(); err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // Validate reports whether r is a request of the contract. Its error has code bad-request, unsupported-version,
@@ -115,10 +106,12 @@ func (r *Request) check() string {
 		return "from.name is not 1 to 128 characters"
 	case r.From.Role != "" && !inClass(r.From.Role, classToken, MaxToken):
 		return "from.role is not a role"
-	case r.DeadlineMS < 1 || r.DeadlineMS > MaxDeadline.Milliseconds():
-		return "deadlineMs is not from 1 to an hour"
+	case r.DeadlineMS < 0 || r.DeadlineMS > MaxDeadline.Milliseconds() || r.DeadlineMS == 0 && r.ReplyExpected:
+		return "deadlineMs is not from 1 to 3600000"
 	case r.Bind != nil && (!inClass(r.Bind.InstanceID, classToken, MaxToken) || !inClass(r.Bind.Epoch, classToken, MaxToken)):
 		return "bind does not name an instance and an epoch"
+	case !r.Correlation.ok():
+		return "correlation has a field over its limit or a control character"
 	}
 	if t := r.Target; t != nil {
 		if !(Principal{t.Owner, t.Actor}).ok() || t.LifecycleUID != "" && t.LifecycleUID.Validate() != nil {
@@ -164,19 +157,6 @@ func targetAgrees(sub RequestSubject, t *Target) bool {
 		return t != nil && t.Owner == sub.Target[0] && t.Actor == sub.Target[1] && string(t.LifecycleUID) == sub.Target[2]
 	}
 	return t == nil
-}
-
-// DecodeReply decodes and checks a reply of at most MaxReply bytes. Errors have code bad-request, or unsupported-version
-// for another version, and ReasonJSON.
-func DecodeReply(data []byte) (*Reply, error) {
-	r := new(Reply)
-	if err := Decode(data, r, MaxReply); err != nil {
-		return nil, err
-	}
-	if err := r.Validate(); err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // Validate reports whether r is a reply of the contract: data only with OK, an error with a code exactly when not OK. Its

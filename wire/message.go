@@ -132,12 +132,15 @@ func (m *Message) checkRoute() string {
 }
 
 // idOK accepts the empty id; who needs one checks.
-func idOK(id string, scanned bool) bool {
-	if len(id) > MaxID || !scanned && !utf8.ValidString(id) {
+func idOK(id string, scanned bool) bool { return plain(id, MaxID, scanned) }
+
+// plain reports whether s is at most limit bytes of UTF-8 without control characters.
+func plain(s string, limit int, scanned bool) bool {
+	if len(s) > limit || !scanned && !utf8.ValidString(s) {
 		return false
 	}
-	for i := range len(id) {
-		if id[i] < ' ' || id[i] == 0x7f {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == 0x7f {
 			return false
 		}
 	}
@@ -158,7 +161,7 @@ func CheckSender(sub Subject, m *Message) error {
 	if err := sub.Surface(); err != nil {
 		return err
 	}
-	if sub.Kind == KindMention || m.From.ID != sub.Sender.String() {
+	if sub.Kind == KindMention || !sub.Sender.is(m.From.ID) {
 		return malformedAs(CodeSenderMismatch, ReasonSender, "check sender: message is from %q, subject from %q",
 			clip(m.From.ID), clip(sub.Sender.String()))
 	}

@@ -144,6 +144,12 @@ func (p Principal) String() string { return p.Owner + "." + p.Actor }
 // Dash returns the dash form used in durable names.
 func (p Principal) Dash() string { return p.Owner + "-" + p.Actor }
 
+// is reports whether dot is p's dot form, without making it.
+func (p Principal) is(dot string) bool {
+	owner, actor, ok := strings.Cut(dot, ".")
+	return ok && owner == p.Owner && actor == p.Actor
+}
+
 // IsZero reports whether p names nobody.
 func (p Principal) IsZero() bool { return p == Principal{} }
 

@@ -176,26 +176,6 @@ const (
 
 var partNames = []string{"kind", "text", "data", "name", "mediaType", "digest", "size"}
 
-func partField(key []byte) int {
-	switch string(key) {
-	case "kind":
-		return fieldKind
-	case "text":
-		return fieldText
-	case "data":
-		return fieldData
-	case "name":
-		return fieldName
-	case "mediaType":
-		return fieldMediaType
-	case "digest":
-		return fieldDigest
-	case "size":
-		return fieldSize
-	}
-	return -1
-}
-
 // scan reads one part. The kind may come last, so the values are kept as spans and read when the object is over.
 func (p *Part) scan(s *scanner) bool {
 	start := s.pos
@@ -211,7 +191,7 @@ func (p *Part) scan(s *scanner) bool {
 		if !ok {
 			return false
 		}
-		f := partField(key)
+		f := indexOf(partNames, key)
 		switch {
 		case f >= 0 && vals[f] != nil:
 			return s.fail("duplicate key")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -417,6 +418,94 @@ func (s *scanner) boolean() (bool, bool) {
 		return false, s.literal("false")
 	}
 	return false, s.fail("want true or false")
+}
+
+// someText reads a string that must not be empty: a field given as "" is not the same as none.
+func (s *scanner) someText() (string, bool) {
+	at := s.pos
+	v, ok := s.text()
+	if ok && v == "" {
+		s.pos = at
+		return "", s.fail("want a string that is not empty")
+	}
+	return v, ok
+}
+
+func (s *scanner) texts() ([]string, bool) {
+	if !s.open('[', "want an array of strings") {
+		return nil, false
+	}
+	var out []string
+	for first := true; s.more(']', first); first = false {
+		v, ok := s.text()
+		if !ok {
+			return nil, false
+		}
+		out = append(out, v)
+	}
+	return out, s.err == ""
+}
+
+// raw validates one value and returns a copy of its bytes.
+func (s *scanner) raw() ([]byte, bool) {
+	v, ok := s.span()
+	return slices.Clone(v), ok
+}
+
+// fieldSet remembers which known fields of an object were seen.
+type fieldSet uint32
+
+func (f fieldSet) has(i int) bool { return f&(1<<i) != 0 }
+
+// members reads an object with known fields: read is called for each of them with its place in names, and must consume
+// the value. Other fields are skipped, unless their name is a known one in another case.
+func (s *scanner) members(names []string, got *fieldSet, read func(field int) bool) bool {
+	if !s.open('{', "want an object") {
+		return false
+	}
+	seen := s.seen()
+	for first := true; s.more('}', first); first = false {
+		key, ok := s.key()
+		if !ok {
+			return false
+		}
+		f := indexOf(names, key)
+		switch {
+		case f < 0 && wrongCase(key, names):
+			ok = s.fail("key in the wrong case")
+		case f < 0:
+			ok = seen.add(s, key) && s.value()
+		case got.has(f):
+			ok = s.fail("duplicate key")
+		default:
+			*got |= 1 << f
+			ok = read(f)
+		}
+		if !ok {
+			return false
+		}
+	}
+	seen.drop(s)
+	return s.err == ""
+}
+
+// require fails when one of the first fields of an object was not seen.
+func (s *scanner) require(names []string, got fieldSet) bool {
+	for i, n := range names {
+		if !got.has(i) {
+			return s.fail("no " + n)
+		}
+	}
+	return true
+}
+
+func indexOf(names []string, key []byte) int {
+	for i, n := range names {
+		if n == string(key) {
+			return i
+		}
+	}
+	return -1
 }
 
 // seenKeys remembers the keys of one object: a few on the scanner's stack, many in a set, so that neither a usual
