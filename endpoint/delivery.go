@@ -1,0 +1,202 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Delivery is one received message. Sender, Channel, Role and Sequence are vouched for by the broker; everything in
+// Message but the sender's id is the sender's claim.
+type Delivery struct {
+	Message *wire.Message
+	// Kind is wire.KindChannel, wire.KindDirect or wire.KindRole.
+	Kind   wire.Kind
+	Sender wire.Principal
+	// Channel is set on channel messages, Role on role messages.
+	Channel, Role string
+	// Sequence is the message's position in its stream.
+	Sequence uint64
+	// Time is when the broker stored the message, by its clock.
+	Time time.Time
+	// Redelivered says that the message was handed out before, here or to another holder of the role.
+	Redelivered bool
+
+	q         *queue // nil for channel messages
+	reply     string
+	key       uint64 // in q.seen, valid when keyed
+	keyed     bool
+	delivered uint64
+	settled   atomic.Bool
+}
+
+// The bodies of acknowledgements.
+const (
+	bodyAck        = "+ACK"
+	bodyNak        = "-NAK"
+	bodyTerm       = "+TERM"
+	bodyInProgress = "+WPI"
+)
+
+// Ack says that the message was handled. Once Ack returned nil this endpoint does not show the message again, even
+// when the broker repeats it because the acknowledgement was lost with the connection; after a crash it may come
+// again. [Delivery.Confirm] also excludes that.
+//
+// On channel messages Ack, Nak, Term and InProgress do nothing. The four return [ErrSettled] on a message that was
+// settled already, unavailable when the broker was not reachable before ctx (or the default time) ended, and
+// [ErrClosed].
+func (d *Delivery) Ack(ctx context.Context) error { return d.settle(ctx, bodyAck, true) }
+
+// Nak gives the message back. It is delivered again after delay, to any holder of the role for a role message.
+func (d *Delivery) Nak(ctx context.Context, delay time.Duration) error {
+	body := bodyNak
+	if delay > 0 {
+		body += ` {"delay":` + strconv.FormatInt(delay.Nanoseconds(), 10) + `}`
+	}
+	return d.settle(ctx, body, false)
+}
+
+// Term says that the message cannot be handled and must not be delivered again, by anyone.
+func (d *Delivery) Term(ctx context.Context, reason string) error {
+	body := bodyTerm
+	if reason != "" {
+		body += " " + oneLine(reason)
+	}
+	return d.settle(ctx, body, true)
+}
+
+// InProgress says that the message is still being worked on; the ack wait begins anew.
+func (d *Delivery) InProgress(ctx context.Context) error {
+	if d.q == nil {
+		return nil
+	}
+	if d.settled.Load() {
+		return ErrSettled
+	}
+	d.q.hold(d)
+	return d.q.e.publish(ctx, act{verb: "extend message", operand: d.Message.ID, subject: d.reply}, d.reply, bodyInProgress)
+}
+
+// Confirm is Ack that also waits until the broker has recorded it: after nil the message is never delivered again.
+// After deadline-exceeded it may have been recorded or not.
+func (d *Delivery) Confirm(ctx context.Context) error {
+	if d.q == nil {
+		return nil
+	}
+	if !d.settled.CompareAndSwap(false, true) {
+		return ErrSettled
+	}
+	a := act{verb: "confirm message", operand: d.Message.ID, subject: d.reply, missing: "its queue"}
+	if _, err := d.q.e.request(ctx, a, []byte(bodyAck)); err != nil {
+		d.settled.Store(false)
+		return err
+	}
+	d.q.release(d, true)
+	return nil
+}
+
+func (d *Delivery) settle(ctx context.Context, body string, final bool) error {
+	if d.q == nil {
+		return nil
+	}
+	if !d.settled.CompareAndSwap(false, true) {
+		return ErrSettled
+	}
+	a := act{verb: "settle message", operand: d.Message.ID, subject: d.reply}
+	if err := d.q.e.publish(ctx, a, d.reply, body); err != nil {
+		d.settled.Store(false)
+		return err
+	}
+	d.q.release(d, final)
+	return nil
+}
+
+// oneLine keeps a reason from breaking the protocol's line, and short.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, s)
+	return s[:min(len(s), 256)]
+}
+
+const (
+	publishRetryMin = 10 * time.Millisecond
+	publishRetryMax = 250 * time.Millisecond
+)
+
+// publish sends without waiting for an answer. While the connection is away it waits for it.
+func (e *Endpoint) publish(ctx context.Context, a act, subject, body string) error {
+	err := e.tryPublish(subject, body)
+	if !errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return e.published(a, err)
+	}
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	for pause := publishRetryMin; ; pause = min(2*pause, publishRetryMax) {
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return e.failure(a, ctx.Err(), false)
+		case <-t.C:
+		}
+		if err := e.tryPublish(subject, body); !errors.Is(err, nats.ErrReconnectBufExceeded) {
+			return e.published(a, err)
+		}
+	}
+}
+
+func (e *Endpoint) tryPublish(subject, body string) error {
+	l := e.link.Load()
+	err := l.nc.Publish(subject, []byte(body))
+	if errors.Is(err, nats.ErrConnectionClosed) && !e.closing.Load() {
+		return nats.ErrReconnectBufExceeded // being replaced: the next look finds the new link
+	}
+	return err
+}
+
+func (e *Endpoint) published(a act, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case e.closing.Load():
+		return ErrClosed
+	default:
+		return e.failure(a, err, false)
+	}
+}
+
+// request sends data to a.subject and returns the one answer.
+func (e *Endpoint) request(ctx context.Context, a act, data []byte) (*nats.Msg, error) {
+	for {
+		l, err := e.current()
+		if err != nil {
+			return nil, err
+		}
+		w, err := l.borrow()
+		if err == nil {
+			w.msg.Subject, w.msg.Data = a.subject, data
+			w.setID("")
+			var msg *nats.Msg
+			var sent bool
+			msg, sent, err = l.exchange(ctx, w)
+			l.giveBack(w, err == nil)
+			if err == nil {
+				return msg, nil
+			}
+			if !errors.Is(err, errRetired) {
+				return nil, e.failure(a, err, sent)
+			}
+		}
+	}
+}

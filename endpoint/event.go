@@ -1,0 +1,253 @@
+package endpoint
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Event tells what happened to an endpoint outside of any call. The types that implement it are the Event* types of
+// this package; more may come.
+type Event interface {
+	fmt.Stringer
+	attrs() []any
+	level() slog.Level
+}
+
+// EventConnected says that the connection is back after it was lost.
+type EventConnected struct {
+	Server string // the broker's address, without credentials
+}
+
+// EventDisconnected says that the connection was lost; the endpoint keeps trying to come back.
+type EventDisconnected struct {
+	Err error // what the connection said, may be nil
+}
+
+// EventRefused says that the broker refused the credential; the endpoint asks its [Source] and keeps trying.
+type EventRefused struct {
+	Err error
+}
+
+// EventRenewed says that the endpoint now works with a newer credential.
+type EventRenewed struct {
+	Expires time.Time
+}
+
+// EventRenewalFailed says that a renewal did not happen. The old credential stays in use until it expires.
+type EventRenewalFailed struct {
+	Err     error
+	Attempt int           // counts from 1 since the last success
+	Wait    time.Duration // until the next try
+	Expires time.Time     // of the credential in use
+}
+
+// EventGap says that live messages of one sender on one channel were missed. [Endpoint.History] reads them.
+type EventGap struct {
+	Sender  wire.Principal
+	Channel string
+	// From and To bound, inclusively, the stream sequences among which at least one message of this sender on
+	// this channel was missed; To is the last of them.
+	From, To uint64
+}
+
+// EventOverflow says that a handler was slower than its messages for so long that some were dropped. EventGap names
+// them when the next one arrives.
+type EventOverflow struct {
+	Subject string
+}
+
+// EventDropped says that something received was not a message of this endpoint and was thrown away. From a direct or
+// role queue it was also terminated: the broker will not deliver it again.
+type EventDropped struct {
+	Reason  wire.Reason
+	Subject string // as the broker delivered it
+	Err     error
+}
+
+// EventDenied says that the broker denied something that no call was waiting for, such as a subscription that its
+// credential no longer covers.
+type EventDenied struct {
+	Subject string
+	Err     *wire.Error
+}
+
+// EventPanic says that a handler panicked. A direct or role message was given back to be delivered again.
+type EventPanic struct {
+	Kind   wire.Kind
+	Sender wire.Principal
+	Value  any
+	Stack  []byte
+}
+
+// EventQueueLost says that direct or role messages cannot be fetched at the moment; the endpoint keeps trying.
+type EventQueueLost struct {
+	Kind wire.Kind
+	Err  *wire.Error
+}
+
+// EventsLost says that OnEvent was so slow that events were thrown away.
+type EventsLost struct {
+	Count int
+}
+
+func (e EventConnected) String() string { return fmt.Sprintf("connected to %q", e.Server) }
+func (e EventDisconnected) String() string {
+	if e.Err == nil {
+		return "disconnected"
+	}
+	return fmt.Sprintf("disconnected: %v", e.Err)
+}
+func (e EventRefused) String() string { return fmt.Sprintf("credential refused: %v", e.Err) }
+func (e EventRenewed) String() string {
+	return "credential renewed until " + e.Expires.UTC().Format(time.RFC3339)
+}
+func (e EventRenewalFailed) String() string {
+	return fmt.Sprintf("credential not renewed, attempt %d, next in %s: %v", e.Attempt, e.Wait, e.Err)
+}
+func (e EventGap) String() string {
+	return fmt.Sprintf("missed messages of %s on channel %q between sequence %d and %d", e.Sender, e.Channel, e.From, e.To)
+}
+func (e EventOverflow) String() string {
+	return fmt.Sprintf("handler of %q too slow, messages dropped", e.Subject)
+}
+func (e EventDropped) String() string {
+	return fmt.Sprintf("dropped what arrived on %q: %s: %v", e.Subject, e.Reason, e.Err)
+}
+func (e EventDenied) String() string { return fmt.Sprintf("denied: %v", e.Err) }
+func (e EventPanic) String() string {
+	return fmt.Sprintf("handler of a %s message from %s panicked: %v", e.Kind, e.Sender, e.Value)
+}
+func (e EventQueueLost) String() string {
+	return fmt.Sprintf("cannot fetch %s messages: %v", e.Kind, e.Err)
+}
+func (e EventsLost) String() string { return fmt.Sprintf("%d events lost", e.Count) }
+
+func (e EventConnected) attrs() []any    { return []any{logkey.Server, e.Server} }
+func (e EventDisconnected) attrs() []any { return []any{logkey.Error, e.Err} }
+func (e EventRefused) attrs() []any      { return []any{logkey.Error, e.Err} }
+func (e EventRenewed) attrs() []any      { return []any{logkey.Expires, e.Expires} }
+func (e EventRenewalFailed) attrs() []any {
+	return []any{logkey.Error, e.Err, logkey.Attempt, e.Attempt, logkey.Wait, e.Wait, logkey.Expires, e.Expires}
+}
+func (e EventGap) attrs() []any {
+	return []any{logkey.Principal, e.Sender.String(), logkey.Channel, e.Channel, logkey.From, e.From, logkey.To, e.To}
+}
+func (e EventOverflow) attrs() []any { return []any{logkey.Subject, e.Subject} }
+func (e EventDropped) attrs() []any {
+	return []any{logkey.Reason, string(e.Reason), logkey.Subject, e.Subject, logkey.Error, e.Err}
+}
+func (e EventDenied) attrs() []any { return []any{logkey.Subject, e.Subject, logkey.Error, e.Err} }
+func (e EventPanic) attrs() []any {
+	return []any{logkey.Principal, e.Sender.String(), logkey.Error, fmt.Sprint(e.Value), logkey.Stack, string(e.Stack)}
+}
+func (e EventQueueLost) attrs() []any {
+	return []any{logkey.Name, e.Kind.String(), logkey.Error, e.Err}
+}
+func (e EventsLost) attrs() []any { return []any{logkey.Count, e.Count} }
+
+func (EventConnected) level() slog.Level     { return slog.LevelInfo }
+func (EventDisconnected) level() slog.Level  { return slog.LevelWarn }
+func (EventRefused) level() slog.Level       { return slog.LevelWarn }
+func (EventRenewed) level() slog.Level       { return slog.LevelInfo }
+func (EventRenewalFailed) level() slog.Level { return slog.LevelWarn }
+func (EventGap) level() slog.Level           { return slog.LevelWarn }
+func (EventOverflow) level() slog.Level      { return slog.LevelWarn }
+func (EventDropped) level() slog.Level       { return slog.LevelDebug } // per message, whoever sends it
+func (EventDenied) level() slog.Level        { return slog.LevelWarn }
+func (EventPanic) level() slog.Level         { return slog.LevelError }
+func (EventQueueLost) level() slog.Level     { return slog.LevelWarn }
+func (EventsLost) level() slog.Level         { return slog.LevelWarn }
+
+// eventBacklog is how many events wait for a slow OnEvent.
+const eventBacklog = 256
+
+// events logs events and hands them to the program from one goroutine of its own, so that a slow or blocking
+// OnEvent holds up nothing else.
+type events struct {
+	log *slog.Logger
+	fn  func(Event)
+	ch  chan Event
+	end chan struct{}
+	wg  sync.WaitGroup
+
+	mu   sync.Mutex // guards lost
+	lost int
+}
+
+func newEvents(log *slog.Logger, fn func(Event)) *events {
+	ev := &events{log: log, fn: fn}
+	if fn != nil {
+		ev.ch, ev.end = make(chan Event, eventBacklog), make(chan struct{})
+		ev.wg.Go(ev.run)
+	}
+	return ev
+}
+
+// emit never blocks.
+func (ev *events) emit(e Event) {
+	ev.log.Log(noContext, e.level(), "endpoint event", append(e.attrs(), logkey.Name, fmt.Sprintf("%T", e))...)
+	if ev.fn == nil {
+		return
+	}
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	if ev.lost > 0 {
+		select {
+		case ev.ch <- EventsLost{Count: ev.lost}:
+			ev.lost = 0
+		default:
+		}
+	}
+	select {
+	case ev.ch <- e:
+	default:
+		ev.lost++
+	}
+}
+
+func (ev *events) run() {
+	for {
+		select {
+		case e := <-ev.ch:
+			ev.call(e)
+		case <-ev.end:
+			for { // what was emitted before the end is still told
+				select {
+				case e := <-ev.ch:
+					ev.call(e)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (ev *events) call(e Event) {
+	defer func() {
+		if v := recover(); v != nil {
+			ev.log.Error("event handler panicked", logkey.Error, fmt.Sprint(v), logkey.Name, fmt.Sprintf("%T", e))
+		}
+	}()
+	ev.fn(e)
+}
+
+// close ends the goroutine after the events that wait and returns a channel that closes then.
+func (ev *events) close() <-chan struct{} {
+	done := make(chan struct{})
+	if ev.fn == nil {
+		close(done)
+		return done
+	}
+	close(ev.end)
+	go func() {
+		ev.wg.Wait()
+		close(done)
+	}()
+	return done
+}

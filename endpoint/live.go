@@ -1,0 +1,352 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Headers that the broker puts on the live copy of a stored message.
+const (
+	headerSequence     = "Nats-Sequence"
+	headerLastSequence = "Nats-Last-Sequence"
+	headerTime         = "Nats-Time-Stamp"
+)
+
+// maxPeers bounds how many subjects one subscription or queue remembers.
+const maxPeers = 8192
+
+// Subscription receives the live messages of the channels of one pattern.
+type Subscription struct {
+	e       *Endpoint
+	pattern string
+	filter  string
+	fn      func(*Delivery)
+
+	cur  *feed // where messages come from; guarded by Endpoint.topo
+	left atomic.Bool
+
+	run   sync.Mutex // held while a message is handled; guards the fields below
+	peers map[string]*peer
+	seen  seen
+	base  uint64 // what was stored after this sequence has been received, whoever sent it
+}
+
+// feed is a subscription's body on one link.
+type feed struct {
+	sub     *nats.Subscription
+	dropped chan struct{} // closed when the feed never came into use
+	done    chan struct{} // closed after the last message of this feed, and of those before it, was handled
+}
+
+// peer is what is known of one sender's subject, so that a subject is taken apart once and not per message.
+type peer struct {
+	sub    wire.Subject
+	sender string // dot form
+	last   uint64 // the sequence received last
+	at     time.Time
+}
+
+// noWait is the end of a feed that never was.
+var noWait = func() <-chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}()
+
+// Pattern returns what the subscription covers.
+func (s *Subscription) Pattern() string { return s.pattern }
+
+// Join receives live messages of every channel that the pattern matches. When it returns nil, the broker has accepted
+// the subscription: everything stored from then on arrives, or is reported as an [EventGap].
+//
+// Errors: bad-request for a bad pattern; permission-denied when the credential does not cover the whole pattern;
+// unavailable or deadline-exceeded when the broker did not confirm; [ErrClosed].
+func (e *Endpoint) Join(ctx context.Context, pattern string, fn func(*Delivery)) (*Subscription, error) {
+	if fn == nil {
+		panic("endpoint: Join needs a handler")
+	}
+	filter, err := wire.LiveFilter(e.identity.Space, pattern)
+	if err != nil {
+		return nil, err
+	}
+	s := &Subscription{
+		e: e, pattern: pattern, filter: filter, fn: fn,
+		peers: make(map[string]*peer), seen: newSeen(e.opts.DedupSize),
+	}
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	e.topo.Lock()
+	defer e.topo.Unlock()
+	l, err := e.current()
+	if err != nil {
+		return nil, err
+	}
+	if s.cur, err = s.attach(l, noWait); err != nil {
+		return nil, e.failure(s.act(), err, false)
+	}
+	denied, err := l.confirm(ctx, filter)
+	if err == nil && len(denied) == 0 {
+		e.joins[s] = struct{}{}
+		return s, nil
+	}
+	s.left.Store(true)
+	_ = s.cur.sub.Unsubscribe() // a closed connection has ended it already
+	if err != nil {
+		return nil, e.failure(s.act(), err, false)
+	}
+	return nil, e.denied(s.act())
+}
+
+func (s *Subscription) act() act {
+	return act{"join channel", s.pattern, s.filter, "subscribe " + s.pattern}
+}
+
+// Leave ends the subscription. When it returns nil no handler runs and none will. It waits for the running one, so a
+// handler must not leave its own subscription; when ctx ends first the rest happens by itself.
+func (s *Subscription) Leave(ctx context.Context) error {
+	s.left.Store(true)
+	s.e.topo.Lock()
+	cur := s.cur
+	delete(s.e.joins, s)
+	s.e.topo.Unlock()
+	_ = cur.sub.Unsubscribe() // a closed connection has ended it already
+	select {
+	case <-cur.done:
+		return nil
+	case <-ctx.Done():
+		return s.e.failure(act{verb: "leave channel", operand: s.pattern}, ctx.Err(), true)
+	}
+}
+
+// attach subscribes on l. Messages wait until before is closed: until the feed that this one follows has ended.
+func (s *Subscription) attach(l *link, before <-chan struct{}) (*feed, error) {
+	f := &feed{done: make(chan struct{}), dropped: make(chan struct{})}
+	open := false // used by the subscription's goroutine alone
+	sub, err := l.nc.Subscribe(s.filter, func(m *nats.Msg) {
+		if !open {
+			select {
+			case <-before:
+				open = true
+			case <-l.closed:
+				return
+			case <-f.dropped:
+				return
+			}
+		}
+		s.receive(m)
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.sub = sub
+	sub.SetClosedHandler(func(string) {
+		select {
+		case <-before:
+		case <-f.dropped:
+		}
+		close(f.done)
+	})
+	return f, sub.SetPendingLimits(s.e.opts.LiveBacklog, s.e.opts.LiveBacklog*liveBacklogBytes)
+}
+
+// liveBacklogBytes is the mean message size that LiveBacklog is thought for; a backlog of larger ones ends sooner.
+const liveBacklogBytes = 1 << 10
+
+// confirm returns once the broker has decided about subscriptions made on l, with those that it denied.
+//
+// The broker reports a denied subscription asynchronously, before it answers the next ping. nats.go keeps that error
+// with the subscription but shows it only to synchronous ones, so a second, throw-away subscription to each subject
+// is read in place of the real one.
+func (l *link) confirm(ctx context.Context, filters ...string) (denied []string, err error) {
+	probes := make([]*nats.Subscription, 0, len(filters))
+	defer func() {
+		for _, p := range probes {
+			_ = p.Unsubscribe() // a closed connection has ended it already
+		}
+	}()
+	const each = 2 // denials: of the real subscription, and of the probe
+	for _, f := range filters {
+		ch := make(chan *nats.Msg, 1)
+		ch <- &nats.Msg{} // so that the read below never waits, and nothing real is taken
+		p, err := l.nc.ChanSubscribe(f, ch)
+		if err != nil {
+			return nil, err
+		}
+		l.expect(f, each)
+		probes = append(probes, p)
+	}
+	err = l.nc.FlushWithContext(ctx)
+	for _, p := range probes {
+		if _, perr := p.NextMsg(time.Minute); err == nil && errors.Is(perr, nats.ErrPermissionViolation) {
+			denied = append(denied, p.Subject)
+		} else {
+			l.expect(p.Subject, -each)
+		}
+	}
+	return denied, err
+}
+
+// receive handles one live message.
+func (s *Subscription) receive(m *nats.Msg) {
+	s.run.Lock()
+	defer s.run.Unlock()
+	if s.left.Load() {
+		return
+	}
+	p := s.peers[m.Subject]
+	if p == nil {
+		var err error
+		if p, err = s.learn(m.Subject); err != nil {
+			s.e.drop(m, err)
+			return
+		}
+	}
+	seq, last, at, ok := livePosition(m.Header)
+	if !ok {
+		s.e.drop(m, wire.Errorf(wire.CodeBadRequest, "live message without the broker's position"))
+		return
+	}
+	if !s.advance(p, seq, last, at) {
+		return
+	}
+	msg, err := decode(p.sub, m.Data)
+	if err != nil {
+		s.e.drop(m, err)
+		return
+	}
+	if key, ok := s.seen.key(p.sender, msg.ID); ok {
+		if _, dup := s.seen.find(key); dup {
+			return
+		}
+		s.seen.put(key, mark{seq: seq, settled: true})
+	}
+	s.e.invoke(s.fn, &Delivery{
+		Message: msg, Kind: wire.KindChannel, Sender: p.sub.Sender, Channel: p.sub.Channel, Sequence: seq, Time: at,
+	})
+}
+
+// learn takes a subject apart that was not seen before.
+func (s *Subscription) learn(subject string) (*peer, error) {
+	sub, err := wire.ParseSubject(subject)
+	if err != nil {
+		return nil, err
+	}
+	if err := sub.Surface(); err != nil {
+		return nil, err
+	}
+	if sub.Kind != wire.KindLive || sub.Space != s.e.identity.Space || !wire.PatternMatches(s.pattern, sub.Channel) {
+		return nil, misplaced("subscription %q", s.pattern)
+	}
+	if len(s.peers) >= maxPeers {
+		s.forget()
+	}
+	p := &peer{sub: sub, sender: sub.Sender.String()}
+	s.peers[subject] = p
+	return p, nil
+}
+
+// forget drops a quarter of the subjects. Gaps of those can then be told only from what was stored after the last of
+// them.
+func (s *Subscription) forget() {
+	n := len(s.peers) / 4
+	for subject, p := range s.peers {
+		if n == 0 {
+			return
+		}
+		n--
+		s.base = max(s.base, p.last)
+		delete(s.peers, subject)
+	}
+}
+
+// advance moves a peer's position to seq and reports whether the message is new. last is the sequence before it on the
+// same subject: if that was not received, there is a gap.
+func (s *Subscription) advance(p *peer, seq, last uint64, at time.Time) bool {
+	if seq <= p.last {
+		if !at.After(p.at) {
+			return false // the same again, from the overlap of two links
+		}
+		// Newer by time, older by number: the stream was made anew.
+		clear(s.peers)
+		s.base = 0
+		*p = peer{sub: p.sub, sender: p.sender}
+		if subject, err := wire.LiveSubject(p.sub.Space, p.sub.Sender, p.sub.Channel); err == nil {
+			s.peers[subject] = p
+		}
+	}
+	known := p.last
+	if known == 0 {
+		known = s.base
+	}
+	if known > 0 && last > known {
+		s.e.events.emit(EventGap{Sender: p.sub.Sender, Channel: p.sub.Channel, From: known + 1, To: last})
+	}
+	if s.base == 0 {
+		s.base = seq
+	}
+	p.last, p.at = seq, at
+	return true
+}
+
+// livePosition reads the broker's headers of a live copy. The publisher may have sent headers of the same names; the
+// broker's come last.
+func livePosition(h nats.Header) (seq, last uint64, at time.Time, ok bool) {
+	seq, err := strconv.ParseUint(wire.BrokerHeader(h[headerSequence]), 10, 64)
+	if err != nil || seq == 0 {
+		return 0, 0, at, false
+	}
+	if last, err = strconv.ParseUint(wire.BrokerHeader(h[headerLastSequence]), 10, 64); err != nil || last >= seq {
+		return 0, 0, at, false
+	}
+	at, err = time.Parse(time.RFC3339Nano, wire.BrokerHeader(h[headerTime]))
+	return seq, last, at, err == nil
+}
+
+// decode reads a message and checks it against the subject it arrived on.
+func decode(sub wire.Subject, data []byte) (*wire.Message, error) {
+	msg, err := wire.DecodeMessage(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := wire.CheckSender(sub, msg); err != nil {
+		return nil, err
+	}
+	return msg, nil
+}
+
+// invoke runs a handler and survives its panic, which it reports.
+func (e *Endpoint) invoke(fn func(*Delivery), d *Delivery) (panicked bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked = true
+			e.events.emit(EventPanic{Kind: d.Kind, Sender: d.Sender, Value: v, Stack: debug.Stack()})
+		}
+	}()
+	fn(d)
+	return false
+}
+
+// drop reports something received that is no message of this endpoint.
+func (e *Endpoint) drop(m *nats.Msg, err error) {
+	reason := wire.ReasonOf(err)
+	if reason == "" {
+		reason = wire.ReasonSubject
+	}
+	e.events.emit(EventDropped{Reason: reason, Subject: m.Subject, Err: err})
+}
+
+// foreign reports a message that was delivered to a subscription it does not belong to.
+func (e *Endpoint) foreign(m *nats.Msg, where string) { e.drop(m, misplaced("%s", where)) }
+
+func misplaced(format string, args ...any) error {
+	return wire.Errorf(wire.CodeBadRequest, "arrived on "+format+", where it does not belong", args...)
+}

@@ -1,0 +1,271 @@
+package endpoint
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+const (
+	subjectConsumerInfo = "$JS.API.CONSUMER.INFO."
+	subjectConsumerNext = "$JS.API.CONSUMER.MSG.NEXT."
+
+	defaultAckWait = 60 * time.Second
+	// A handler that panicked gets its message back after this pause, longer with each attempt.
+	panicPause    = time.Second
+	maxPanicPause = time.Minute
+)
+
+// queue is one durable of this endpoint being worked off: its direct messages, or those of its role. Its messages are
+// fetched by a puller; a renewal replaces the puller and keeps the queue.
+type queue struct {
+	e               *Endpoint
+	kind            wire.Kind
+	stream, durable string
+	role            string
+	fn              func(*Delivery)
+	limit           int // unsettled deliveries besides the one being handled; 0: any number
+	window          int // most messages fetched ahead
+	ackWait         time.Duration
+
+	cur *puller // guarded by Endpoint.topo
+
+	run   sync.Mutex       // held while a message is handled; guards peers
+	peers map[string]*peer // by subject
+
+	mu     sync.Mutex // guards the fields below
+	seen   seen
+	held   map[uint64]time.Time // by sequence, unsettled deliveries whose handler returned, and when the broker gives up on them
+	later  bool                 // the last handler returned without settling
+	puller *puller              // cur, for whoever settles
+}
+
+// Messages fetched ahead of the handler at most. Those of a role are kept from the other holders of the role meanwhile.
+const (
+	directWindow = 256
+	roleWindow   = 32
+)
+
+// HandleDirect receives the direct messages to this principal, from the oldest one that was not acknowledged. It may be
+// called once. The queue exists on the broker already; HandleDirect checks that before it returns.
+//
+// Errors: not-found when the broker has no such queue; permission-denied when the credential has no right to it;
+// already-exists when the messages are handled already; unavailable, deadline-exceeded; [ErrClosed].
+func (e *Endpoint) HandleDirect(ctx context.Context, fn func(*Delivery)) error {
+	return e.handle(ctx, &queue{
+		kind: wire.KindDirect, stream: e.directStream, durable: wire.DirectDurable(e.identity.Lifecycle), window: directWindow,
+	}, fn)
+}
+
+// HandleRole receives messages to the role of this endpoint's credential, each given to one holder of the role. While
+// Options.RoleLimit messages are unsettled after their handler returned, no more are taken. It may be called once.
+//
+// Errors are those of HandleDirect, and failed-precondition when the credential names no role.
+func (e *Endpoint) HandleRole(ctx context.Context, fn func(*Delivery)) error {
+	role := e.identity.Role
+	if role == "" {
+		return wire.Errorf(wire.CodeFailedPrecondition, "handle role messages: the credential of %s names no role", e.identity.Principal)
+	}
+	return e.handle(ctx, &queue{
+		kind: wire.KindRole, role: role, stream: e.roleStream, durable: wire.RoleDurable(role),
+		limit: e.opts.RoleLimit, window: roleWindow,
+	}, fn)
+}
+
+func (e *Endpoint) handle(ctx context.Context, q *queue, fn func(*Delivery)) error {
+	if fn == nil {
+		panic("endpoint: a queue needs a handler")
+	}
+	q.e, q.fn = e, fn
+	q.peers, q.held, q.seen = make(map[string]*peer), make(map[uint64]time.Time), newSeen(e.opts.DedupSize)
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	if err := q.inspect(ctx); err != nil {
+		return err
+	}
+	e.topo.Lock()
+	defer e.topo.Unlock()
+	if e.queues[q.kind] != nil {
+		return wire.Errorf(wire.CodeAlreadyExists, "handle %s messages: they are handled already", q.kind)
+	}
+	l, err := e.current()
+	if err != nil {
+		return err
+	}
+	if err := q.start(l); err != nil {
+		return e.failure(q.act(), err, false)
+	}
+	e.queues[q.kind] = q
+	return nil
+}
+
+func (q *queue) act() act {
+	return act{"handle messages of queue", q.durable, subjectConsumerInfo + q.stream + "." + q.durable, "queue " + q.durable}
+}
+
+// inspect asks the broker about the durable, so that a wrong name or right is an error now and not silence.
+func (q *queue) inspect(ctx context.Context) error {
+	a := q.act()
+	msg, err := q.e.request(ctx, a, nil)
+	if err != nil {
+		return err
+	}
+	var info struct {
+		stored
+		Config struct {
+			AckWait time.Duration `json:"ack_wait"`
+		} `json:"config"`
+	}
+	if err := json.Unmarshal(msg.Data, &info); err != nil {
+		return wire.Errorf(wire.CodeInternal, "%s %q: the broker's answer is not about a queue", a.verb, a.operand)
+	}
+	if info.Error != nil {
+		return info.refusal(a)
+	}
+	if q.ackWait = info.Config.AckWait; q.ackWait <= 0 {
+		q.ackWait = defaultAckWait
+	}
+	return nil
+}
+
+// deliver handles one message of the durable. It runs with q.run held.
+func (q *queue) deliver(m *nats.Msg) {
+	from, ok := parseOrigin(m.Reply, q.stream, q.durable)
+	if !ok {
+		// Somebody had a message of another queue sent here. It is not ours to acknowledge.
+		q.e.foreign(m, "queue "+q.durable)
+		return
+	}
+	p, err := q.peer(m.Subject)
+	var msg *wire.Message
+	if err == nil {
+		msg, err = decode(p.sub, m.Data)
+	}
+	if err != nil {
+		q.terminate(m, err)
+		return
+	}
+	d := &Delivery{
+		Message: msg, Kind: q.kind, Sender: p.sub.Sender, Role: q.role, Sequence: from.sequence, Time: from.at,
+		Redelivered: from.delivered > 1, q: q, reply: m.Reply, delivered: from.delivered,
+	}
+	if !q.admit(d, p.sender) {
+		_ = q.e.tryPublish(m.Reply, bodyAck) // if it is lost, the message comes again and is recognised again
+		return
+	}
+	panicked := q.e.invoke(q.fn, d)
+	q.handled(d)
+	if panicked && !d.settled.Load() {
+		pause := min(panicPause<<min(from.delivered-1, 6), maxPanicPause)
+		_ = d.Nak(noContext, pause) // without it the ack wait ends just so
+	}
+}
+
+// peer returns what is known of a subject, which must be one of this queue.
+func (q *queue) peer(subject string) (*peer, error) {
+	if p := q.peers[subject]; p != nil {
+		return p, nil
+	}
+	sub, err := wire.ParseSubject(subject)
+	if err != nil {
+		return nil, err
+	}
+	if err := sub.Surface(); err != nil {
+		return nil, err
+	}
+	id := q.e.identity
+	if sub.Kind != q.kind || sub.Space != id.Space ||
+		q.kind == wire.KindDirect && sub.To != id.Principal || q.kind == wire.KindRole && sub.Role != q.role {
+		return nil, misplaced("queue %q", q.durable)
+	}
+	if len(q.peers) >= maxPeers {
+		clear(q.peers)
+	}
+	p := &peer{sub: sub, sender: sub.Sender.String()}
+	q.peers[subject] = p
+	return p, nil
+}
+
+// terminate tells the broker never to deliver m again, and reports it.
+func (q *queue) terminate(m *nats.Msg, err error) {
+	q.e.drop(m, err)
+	reason := wire.ReasonOf(err)
+	if reason == "" {
+		reason = wire.ReasonSubject
+	}
+	_ = q.e.tryPublish(m.Reply, bodyTerm+" "+string(reason)) // if it is lost, it comes again and goes again
+}
+
+// admit decides whether a message is shown: not when it was settled before, nor when it is another copy, sent
+// again, of one that was shown. A message that was shown and not settled is shown again when it comes again.
+func (q *queue) admit(d *Delivery, sender string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d.key, d.keyed = q.seen.key(sender, d.Message.ID)
+	if d.keyed {
+		if m, ok := q.seen.find(d.key); ok && (m.settled || m.seq != d.Sequence) {
+			return false
+		}
+		q.seen.put(d.key, mark{seq: d.Sequence})
+	}
+	delete(q.held, d.Sequence)
+	return true
+}
+
+// handled notes that the handler returned: an unsettled message counts against the limit from now on.
+func (q *queue) handled(d *Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.later = !d.settled.Load()
+	if q.limit > 0 && q.later {
+		q.held[d.Sequence] = time.Now().Add(q.ackWait)
+	}
+}
+
+// hold renews the time after which the broker gives up on d.
+func (q *queue) hold(d *Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, ok := q.held[d.Sequence]; ok {
+		q.held[d.Sequence] = time.Now().Add(q.ackWait)
+	}
+}
+
+// release notes that d is settled; final means that it must not be shown again.
+func (q *queue) release(d *Delivery, final bool) {
+	q.mu.Lock()
+	if final && d.keyed {
+		q.seen.put(d.key, mark{seq: d.Sequence, settled: true})
+	}
+	_, freed := q.held[d.Sequence]
+	delete(q.held, d.Sequence)
+	p := q.puller
+	q.mu.Unlock()
+	if freed && p != nil {
+		p.refill()
+	}
+}
+
+// room returns how many more messages may be fetched, and forgets those that the broker has taken back by now.
+func (q *queue) room() int {
+	if q.limit == 0 {
+		return q.window
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.later && len(q.held) == 0 {
+		return q.window // its handler settles before it returns
+	}
+	now := time.Now()
+	for seq, until := range q.held {
+		if !now.Before(until) {
+			delete(q.held, seq)
+		}
+	}
+	return min(q.window, q.limit-len(q.held))
+}

@@ -1,0 +1,285 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Pauses between attempts to renew, doubling from the first to the last, or to a twentieth of the credential's life
+// when that is less.
+const (
+	renewRetryMin = time.Second
+	renewRetryMax = time.Minute
+	// settling is how long both links receive when they are on different brokers of a cluster: the new
+	// subscriptions have to become known to all of them.
+	settling = 250 * time.Millisecond
+)
+
+// errNotNewer means that the source still has the credential in use.
+var errNotNewer = wire.Errorf(wire.CodeUnavailable, "renew credential: the source has no newer one")
+
+// renewal keeps the endpoint on a link with a valid credential until ctx ends. It acts at three quarters of the
+// credential's life, when the broker refused it, and when the link closed by itself.
+func (e *Endpoint) renewal(ctx context.Context) {
+	attempt := 0
+	clock := time.NewTimer(e.untilRenewal())
+	defer clock.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-clock.C:
+		case <-e.kick:
+		}
+		err := e.restore(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := e.untilRenewal()
+		if err != nil {
+			attempt++
+			wait = e.renewPause(attempt)
+			ev := EventRenewalFailed{Err: err, Attempt: attempt, Wait: wait}
+			if c := e.credentials(); c != nil {
+				ev.Expires = c.Identity().Expires
+			}
+			e.events.emit(ev)
+		} else {
+			attempt = 0
+		}
+		clock.Reset(wait)
+	}
+}
+
+// untilRenewal is how long the credential in use needs no renewal.
+func (e *Endpoint) untilRenewal() time.Duration {
+	const never = 365 * 24 * time.Hour
+	c := e.credentials()
+	if c == nil || e.src == nil {
+		return never
+	}
+	return max(0, time.Until(c.RenewAt()))
+}
+
+func (e *Endpoint) renewPause(attempt int) time.Duration {
+	last := renewRetryMax
+	if c := e.credentials(); c != nil {
+		id := c.Identity()
+		last = max(renewRetryMin, min(last, id.Expires.Sub(id.IssuedAt)/20))
+	}
+	return min(renewRetryMin<<min(attempt-1, 10), last)
+}
+
+// restore does what the state asks for: a new link when the old one is gone, a newer credential when it is time or
+// the one in use was refused, else nothing.
+func (e *Endpoint) restore(ctx context.Context) error {
+	l := e.link.Load()
+	gone := l.nc.IsClosed()
+	if e.src == nil {
+		if gone {
+			return e.replace(ctx, nil)
+		}
+		return nil
+	}
+	cur := l.creds.Load()
+	now := time.Now()
+	due, refused := !now.Before(cur.RenewAt()), l.refused.Load() > 0
+	if !gone && !due && !refused {
+		return nil
+	}
+	next, err := e.newer(ctx, cur)
+	switch {
+	case err != nil && gone && !cur.Expired(now):
+		next = cur // good enough to come back
+	case errors.Is(err, errNotNewer) && !gone && !due:
+		return nil // refused, and nothing to do about it but to go on trying
+	case err != nil:
+		return err
+	}
+	if gone || l.nc.IsConnected() {
+		return e.replace(ctx, next)
+	}
+	if refused || cur.Expired(now) {
+		l.creds.Store(next) // presented from the next attempt on, which need not wait
+		_ = l.nc.ForceReconnect()
+		e.events.emit(EventRenewed{Expires: next.Identity().Expires})
+		return nil
+	}
+	return wire.Errorf(wire.CodeUnavailable, "renew credential: the broker cannot be reached")
+}
+
+// newer fetches a credential and checks that it continues the one in use.
+func (e *Endpoint) newer(ctx context.Context, cur *trust.Credentials) (*trust.Credentials, error) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	next, err := e.src.Credentials(ctx)
+	if err != nil {
+		return nil, sourceError(err)
+	}
+	if next == nil {
+		return nil, wire.Errorf(wire.CodeUnauthenticated, "renew credential: the source has none")
+	}
+	was, id := cur.Identity(), next.Identity()
+	if next.JWT() == cur.JWT() {
+		return nil, errNotNewer
+	}
+	for _, same := range []struct {
+		what, was, is string
+	}{
+		{"space", string(was.Space), string(id.Space)},
+		{"lifecycle", was.Lifecycle.String(), id.Lifecycle.String()},
+		{"profile", string(was.Profile), string(id.Profile)},
+		{"role", was.Role, id.Role},
+		{"inbox", was.Inbox, id.Inbox},
+	} {
+		if same.was != same.is {
+			return nil, wire.Errorf(wire.CodeFailedPrecondition, "renew credential: its %s is %q, not %q", same.what, same.is, same.was)
+		}
+	}
+	if !id.Expires.After(was.Expires) {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "renew credential: it expires at %s, not after the one in use", id.Expires.UTC().Format(time.RFC3339))
+	}
+	if next.Expired(time.Now()) {
+		return nil, wire.Errorf(wire.CodeExpired, "renew credential: it expired at %s", id.Expires.UTC().Format(time.RFC3339))
+	}
+	return next, nil
+}
+
+// replace moves the endpoint to a new link with the given credential. Whatever fails, the old link stays in use.
+func (e *Endpoint) replace(ctx context.Context, creds *trust.Credentials) error {
+	dialCtx, cancel := context.WithTimeout(ctx, e.opts.ConnectTimeout)
+	defer cancel()
+	l, err := e.dial(dialCtx, creds)
+	if err != nil {
+		return err
+	}
+	h, err := e.move(dialCtx, l)
+	if err != nil {
+		l.close()
+		return err
+	}
+	e.wg.Go(func() { e.finish(ctx, h) })
+	if p := e.presence; p != nil {
+		p.beat()
+	}
+	if creds != nil {
+		e.events.emit(EventRenewed{Expires: creds.Identity().Expires})
+	}
+	return nil
+}
+
+// handover is what is left on the old link after a move.
+type handover struct {
+	old     *link
+	feeds   []*feed
+	pullers []*puller
+	sameNow bool // both links are on one broker
+}
+
+// move makes l the link of everything: what is received is received there too before anything stops on the old
+// link, so nothing is missed, and it is shown only after the old link's is, so nothing is shown twice or out of order.
+func (e *Endpoint) move(ctx context.Context, l *link) (h handover, err error) {
+	e.topo.Lock()
+	defer e.topo.Unlock()
+	next := make(map[*Subscription]*feed, len(e.joins))
+	defer func() {
+		if err != nil {
+			for _, f := range next {
+				close(f.dropped)
+			}
+		}
+	}()
+	filters := make([]string, 0, len(e.joins))
+	for s := range e.joins {
+		f, err := s.attach(l, s.cur.done)
+		if err != nil {
+			return handover{}, err
+		}
+		next[s] = f
+		filters = append(filters, s.filter)
+	}
+	denied, err := l.confirm(ctx, filters...)
+	if err != nil {
+		return handover{}, e.failure(act{verb: "renew connection to", operand: e.server.text}, err, false)
+	}
+	for _, filter := range denied {
+		e.events.emit(EventDenied{Subject: filter, Err: e.denied(act{"subscribe to", filter, filter, "that subscription"})})
+	}
+	if c := e.caller.Load(); c != nil {
+		if err := c.Attach(ctx, l.nc); err != nil {
+			return handover{}, err
+		}
+	}
+	old := e.link.Load()
+	h = handover{old: old, sameNow: old.nc.ConnectedServerId() == l.nc.ConnectedServerId()}
+	e.link.Store(l)
+	old.retire()
+	for s, f := range next {
+		h.feeds = append(h.feeds, s.cur)
+		s.cur = f
+	}
+	for _, q := range e.queues {
+		q.cur.stop(false)
+		h.pullers = append(h.pullers, q.cur)
+	}
+	close(e.moved)
+	e.moved = make(chan struct{})
+	return h, nil
+}
+
+// finish ends the old link when everything on it is done: what it received is handled, what it sent is answered. A
+// queue goes on with the new link only then, so that its messages stay in order.
+func (e *Endpoint) finish(ctx context.Context, h handover) {
+	defer h.old.close()
+	if !h.sameNow && !h.old.nc.IsClosed() {
+		pause := time.NewTimer(settling)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+	for _, f := range h.feeds {
+		drain(h.old.nc, f.sub)
+	}
+	for _, p := range h.pullers {
+		select {
+		case <-p.done:
+			e.restart(p)
+		case <-ctx.Done():
+			return
+		}
+	}
+	for _, f := range h.feeds {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case <-h.old.retire():
+	case <-ctx.Done():
+		return
+	}
+	if c := e.caller.Load(); c != nil {
+		_ = c.Detach(ctx, h.old.nc) // ends at the latest with ctx; a closed connection was detached by itself
+	}
+}
+
+// restart goes on with the queue of a puller that has ended.
+func (e *Endpoint) restart(p *puller) {
+	e.topo.Lock()
+	defer e.topo.Unlock()
+	if e.closing.Load() || p.q.cur != p {
+		return
+	}
+	l := e.link.Load()
+	if err := p.q.start(l); err != nil { // only on a closed connection, which is being replaced
+		e.events.emit(EventQueueLost{Kind: p.q.kind, Err: e.failure(p.q.act(), err, false)})
+	}
+}

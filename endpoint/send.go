@@ -1,0 +1,214 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Draft is a message to be sent: what its sender decides.
+type Draft struct {
+	// ID identifies the message; sending the same ID again within two minutes stores nothing twice. Empty
+	// means a fresh one.
+	ID string
+	// Parts is the content, at least one part.
+	Parts []wire.Part
+	// Mentions are lower-case names.
+	Mentions []string
+	// ReplyTo is the id of the message this one answers, ContextID groups messages.
+	ReplyTo, ContextID string
+}
+
+// Text returns a draft of one text part.
+func Text(s string) Draft { return Draft{Parts: []wire.Part{wire.Text(s)}} }
+
+// Receipt says that the broker stored a message.
+type Receipt struct {
+	// ID is the message's id.
+	ID string
+	// Stream and Sequence are where it is stored. The live copy of a channel message carries the same Sequence.
+	Stream   string
+	Sequence uint64
+	// Duplicate says that a message with this ID was stored before, and this one was not.
+	Duplicate bool
+}
+
+// Post sends a message to a channel.
+//
+// Errors, all [*wire.Error]: bad-request for a draft or channel outside the contract; permission-denied, at once, when
+// the credential does not cover the channel; resource-exhausted when the space is full; unavailable when nothing
+// stores the channel's messages or the broker could not be reached, outcome not-executed; deadline-exceeded or
+// cancelled when ctx ended first, outcome unknown; [ErrClosed].
+func (e *Endpoint) Post(ctx context.Context, channel string, d Draft) (Receipt, error) {
+	subject, err := e.channelSubjects.get(channel, e.channelSubject)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return e.send(ctx, target{kind: wire.KindChannel, name: channel}, subject, &d)
+}
+
+// Direct sends a message to one principal, who gets it even when it is away at the moment. Errors are those of Post.
+func (e *Endpoint) Direct(ctx context.Context, to wire.Principal, d Draft) (Receipt, error) {
+	subject, err := e.directSubjects.get(to, e.directSubject)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return e.send(ctx, target{kind: wire.KindDirect, to: to}, subject, &d)
+}
+
+// Ask sends a message to any one holder of a role; exactly one takes it. Errors are those of Post.
+func (e *Endpoint) Ask(ctx context.Context, role string, d Draft) (Receipt, error) {
+	subject, err := e.roleSubjects.get(role, e.roleSubject)
+	if err != nil {
+		return Receipt{}, err
+	}
+	return e.send(ctx, target{kind: wire.KindRole, name: role}, subject, &d)
+}
+
+// target is whom a message is for.
+type target struct {
+	kind wire.Kind
+	name string // channel or role
+	to   wire.Principal
+}
+
+// act describes sending to t, for errors.
+func (t target) act(subject string) act {
+	switch t.kind {
+	case wire.KindDirect:
+		return act{"send to", t.to.String(), subject, "direct messages"}
+	case wire.KindRole:
+		return act{"ask role", t.name, subject, "role messages"}
+	default:
+		return act{"post to channel", t.name, subject, "publish " + t.name}
+	}
+}
+
+func (e *Endpoint) send(ctx context.Context, t target, subject string, d *Draft) (Receipt, error) {
+	id := d.ID
+	if id == "" {
+		id = wire.NewID()
+	}
+	for {
+		l, err := e.current()
+		if err != nil {
+			return Receipt{}, err
+		}
+		w, err := l.borrow()
+		if err == nil {
+			if err := e.encode(w, t, id, d); err != nil {
+				l.giveBack(w, true)
+				return Receipt{}, err
+			}
+			w.msg.Subject = subject
+			w.setID(id)
+			var r Receipt
+			if r, err = e.store(ctx, l, w, t); err == nil {
+				r.ID = id
+				return r, nil
+			}
+		}
+		if !errors.Is(err, errRetired) {
+			return Receipt{}, err
+		}
+		// The link was replaced between the look and the use; the next one is there already.
+	}
+}
+
+// encode writes the message into w's buffer.
+func (e *Endpoint) encode(w *waiter, t target, id string, d *Draft) error {
+	m := &w.draft
+	*m = wire.Message{
+		ID: id, TS: time.Now().UnixMilli(), Space: e.identity.Space, From: e.from,
+		Parts: d.Parts, Mentions: d.Mentions, ReplyTo: d.ReplyTo, ContextID: d.ContextID,
+	}
+	switch t.kind {
+	case wire.KindDirect:
+		m.To = t.to.String()
+	case wire.KindRole:
+		m.ToService = t.name
+	default:
+		m.Channel = t.name
+	}
+	var err error
+	w.buf, err = m.AppendJSON(w.buf[:0])
+	w.msg.Data = w.buf
+	return err
+}
+
+// store sends w to its stream and reads the broker's answer.
+func (e *Endpoint) store(ctx context.Context, l *link, w *waiter, t target) (Receipt, error) {
+	subject := w.msg.Subject
+	msg, sent, err := l.exchange(ctx, w)
+	if err != nil {
+		l.giveBack(w, errors.Is(err, errNoResponders))
+		if errors.Is(err, errRetired) {
+			return Receipt{}, err
+		}
+		return Receipt{}, e.failure(t.act(subject), err, sent)
+	}
+	s, err := parseStored(msg.Data, e.streamOf(t.kind))
+	l.giveBack(w, true)
+	if err != nil {
+		return Receipt{}, err
+	}
+	if s.Error != nil {
+		return Receipt{}, s.refusal(t.act(subject))
+	}
+	return Receipt{Stream: s.Stream, Sequence: s.Sequence, Duplicate: s.Duplicate}, nil
+}
+
+func (e *Endpoint) streamOf(k wire.Kind) string {
+	switch k {
+	case wire.KindDirect:
+		return e.directStream
+	case wire.KindRole:
+		return e.roleStream
+	default:
+		return e.chatStream
+	}
+}
+
+func (e *Endpoint) channelSubject(channel string) (string, error) {
+	return wire.ChannelSubject(e.identity.Space, e.identity.Principal, channel)
+}
+
+func (e *Endpoint) directSubject(to wire.Principal) (string, error) {
+	return wire.DirectSubject(e.identity.Space, to, e.identity.Principal)
+}
+
+func (e *Endpoint) roleSubject(role string) (string, error) {
+	return wire.RoleSubject(e.identity.Space, role, e.identity.Principal)
+}
+
+// maxSubjects bounds how many subjects a cache keeps before it starts anew.
+const maxSubjects = 1024
+
+// subjects caches the subjects of one kind of target: building one checks every token.
+type subjects[K comparable] struct {
+	mu sync.RWMutex
+	m  map[K]string
+}
+
+func (s *subjects[K]) get(k K, build func(K) (string, error)) (string, error) {
+	s.mu.RLock()
+	subject, ok := s.m[k]
+	s.mu.RUnlock()
+	if ok {
+		return subject, nil
+	}
+	subject, err := build(k)
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m == nil || len(s.m) >= maxSubjects {
+		s.m = make(map[K]string)
+	}
+	s.m[k] = subject
+	return subject, nil
+}
