@@ -127,7 +127,7 @@ func (a *Authority) evict(ctx context.Context, s wire.Space, l wire.Lifecycle) (
 
 // AddSpace creates a space: its account, pushed live, then its streams and buckets. It is idempotent, and
 // completes a creation that was interrupted.
-func (a *Authority) AddSpace(ctx context.Context, s wire.Space, limits *mint.Limits) error {
+func (a *Authority) AddSpace(ctx context.Context, s wire.Space, limits *trust.Limits) error {
 	if _, err := a.mint.AddSpace(ctx, s, limits); err != nil {
 		return fmt.Errorf("add space %q: %w", s, err)
 	}

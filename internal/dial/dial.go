@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -130,4 +131,19 @@ func Wait(ctx context.Context, n int) error {
 	case <-t.C:
 		return nil
 	}
+}
+
+// Drain lets a connection finish what it has accepted, flushes what was published, and closes it. It returns
+// when the connection is closed.
+func Drain(nc *nats.Conn) {
+	closed := make(chan struct{})
+	var once sync.Once
+	nc.SetClosedHandler(func(*nats.Conn) { once.Do(func() { close(closed) }) })
+	if err := nc.Drain(); err != nil {
+		nc.Close()
+	}
+	if nc.IsClosed() {
+		return
+	}
+	<-closed
 }

@@ -1,0 +1,182 @@
+package cotal
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/auth"
+	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/dial"
+	"github.com/cotal-go/cotal/secret"
+	"github.com/cotal-go/cotal/space"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/trust/mint"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// DialOptions adjusts [DialNode]. The zero value works on loopback.
+type DialOptions struct {
+	// TLS is used with tls:// addresses; nil means the system's roots.
+	TLS *tls.Config
+	// Space shapes streams and buckets that AddSpace of the client's Authority creates.
+	Space *space.Options
+	// By names who asks, for the grant records.
+	By string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// NodeClient speaks with a node that runs in another process, with short credentials that it mints from the
+// same trust records.
+type NodeClient struct {
+	url  string
+	opts DialOptions
+	mint *mint.Authority
+	nc   *nats.Conn // system account
+	ctl  *broker.Control
+	auth *auth.Authority
+}
+
+// DialNode connects to the broker at url with the trust records of store.
+//
+// Errors: not-found when store has no records; unauthenticated when the broker at url trusts another operator;
+// unavailable when nothing answers.
+func DialNode(ctx context.Context, url string, store secret.Store, opts *DialOptions) (*NodeClient, error) {
+	c := &NodeClient{url: url}
+	if opts != nil {
+		c.opts = *opts
+	}
+	if c.opts.Logger == nil {
+		c.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if c.mint, err = mint.Open(ctx, store, nil); err != nil {
+		return nil, err
+	}
+	creds, err := c.mint.SystemUser(ctx, mint.SystemRequest{Kind: trust.SystemControl})
+	if err != nil {
+		return nil, err
+	}
+	if c.nc, err = c.connect(ctx, creds, "cotal"); err != nil {
+		return nil, err
+	}
+	c.ctl, err = broker.Dial(ctx, url, systemSource(c.mint, trust.SystemControl), &broker.DialOptions{
+		TLS: c.opts.TLS, OperatorJWT: c.mint.OperatorJWT(), Logger: c.opts.Logger,
+	})
+	if err != nil {
+		c.nc.Close()
+		return nil, err
+	}
+	c.auth = auth.New(c.mint, c.ctl, c.Dial, &auth.Options{Logger: c.opts.Logger, Space: c.opts.Space, By: c.opts.By})
+	return c, nil
+}
+
+func (c *NodeClient) connect(ctx context.Context, creds *trust.Credentials, name string) (*nats.Conn, error) {
+	return dial.Connect(ctx, dial.Options{URL: c.url, Creds: creds, Name: name, TLS: c.opts.TLS, Logger: c.opts.Logger})
+}
+
+// Dial opens a connection to the broker with the given credentials.
+func (c *NodeClient) Dial(ctx context.Context, creds *trust.Credentials) (*nats.Conn, error) {
+	return c.connect(ctx, creds, creds.Identity().Principal.String())
+}
+
+// Authority mints and revokes against the broker of the client.
+func (c *NodeClient) Authority() *auth.Authority { return c.auth }
+
+// Status asks the node about itself.
+func (c *NodeClient) Status(ctx context.Context) (Status, error) {
+	var st Status
+	data, err := c.call(ctx, verbStatus, "")
+	if err != nil {
+		return st, err
+	}
+	if err := json.Unmarshal(data, &st); err != nil {
+		return st, fmt.Errorf("read status: %w", err)
+	}
+	return st, nil
+}
+
+// AddSpace is [Node.AddSpace] of the remote node.
+func (c *NodeClient) AddSpace(ctx context.Context, name string) error {
+	_, err := c.call(ctx, verbSpaceAdd, name)
+	return err
+}
+
+// RemoveSpace is [Node.RemoveSpace] of the remote node.
+func (c *NodeClient) RemoveSpace(ctx context.Context, name string) error {
+	_, err := c.call(ctx, verbSpaceRemove, name)
+	return err
+}
+
+// Stop asks the node to stop and returns when it has agreed; the process ends shortly after.
+func (c *NodeClient) Stop(ctx context.Context) error {
+	_, err := c.call(ctx, verbStop, "")
+	return err
+}
+
+// Close ends the client's connections. It is idempotent.
+func (c *NodeClient) Close() error {
+	_ = c.auth.Close()
+	_ = c.ctl.Close()
+	c.nc.Close()
+	return nil
+}
+
+// call asks the node. Errors: unavailable with outcome not-executed when the broker runs but no node serves it;
+// deadline-exceeded with outcome unknown when ctx or the call limit ended first; else what the node answered.
+func (c *NodeClient) call(ctx context.Context, verb, name string) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeCallLimit)
+	defer cancel()
+	body, err := json.Marshal(nodeRequest{V: 1, Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("write request: %w", err)
+	}
+	m, err := c.nc.RequestWithContext(ctx, trust.NodeSubject(verb), body)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		e := wire.Errorf(wire.CodeUnavailable, "ask node for %s: the broker at %q runs without a node of these records", verb, c.url)
+		e.Outcome = wire.OutcomeNotExecuted
+		return nil, e
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		e := wire.Errorf(wire.CodeDeadlineExceeded, "ask node for %s: no answer in time", verb)
+		e.Outcome = wire.OutcomeUnknown
+		return nil, e
+	case err != nil:
+		return nil, wire.Errorf(wire.CodeUnavailable, "ask node for %s: %v", verb, err)
+	}
+	var reply wire.Reply
+	if err := wire.Decode(m.Data, &reply, 1<<20); err != nil {
+		return nil, fmt.Errorf("read answer of node: %w", err)
+	}
+	if !reply.OK {
+		if reply.Error == nil {
+			return nil, wire.Errorf(wire.CodeInternal, "node refused %s without a reason", verb)
+		}
+		return nil, reply.Error
+	}
+	return reply.Data, nil
+}
+
+// wireError carries an error over the wire: our own codes as they are, anything else as internal.
+func wireError(err error) *wire.Error {
+	var we *wire.Error
+	if errors.As(err, &we) {
+		out := *we
+		out.Message = err.Error()
+		return &out
+	}
+	return wire.Errorf(wire.CodeOf(err), "%v", err)
+}
+
+// notRunning is the provider of a node that does not run.
+type notRunning struct{}
+
+// InProcessConn implements [nats.InProcessConnProvider].
+func (notRunning) InProcessConn() (net.Conn, error) { return nil, ErrNotReady }

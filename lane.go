@@ -1,0 +1,211 @@
+package cotal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/internal/dial"
+	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// role is a service of one space as a lane sees it: Run serves until ctx ends, Ready closes when it serves.
+type role interface {
+	Run(ctx context.Context) error
+	Ready() <-chan struct{}
+}
+
+// serviceLifetime is how long the credential of a role lives; it is replaced at three quarters of it.
+const serviceLifetime = 24 * time.Hour
+
+// lane keeps one role of one space serving: it starts it again when it dies and hands over to a fresh instance
+// with a fresh credential before the old one expires. Both instances serve during the hand-over.
+type lane struct {
+	space wire.Space
+	log   *slog.Logger
+	// creds mints the credential of the next instance, nil in open mode; build makes the role on a connection.
+	creds func(ctx context.Context) (*trust.Credentials, error)
+	dial  func(ctx context.Context, creds *trust.Credentials) (*nats.Conn, error)
+	build func(nc *nats.Conn) role
+
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu    sync.Mutex // guards the fields below
+	state string
+	since time.Time
+	err   error
+}
+
+// States of a lane.
+const (
+	laneStarting = "starting"
+	laneServing  = "serving"
+	laneBackoff  = "backoff"
+	laneStopped  = "stopped"
+)
+
+// instance is one run of the role.
+type instance struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error     // set before done is closed
+	renew  time.Time // zero: never
+}
+
+func (in *instance) stop() {
+	in.cancel()
+	<-in.done
+}
+
+// begin starts the lane and returns when its first instance serves or ctx ends.
+func (l *lane) begin(parent, ctx context.Context) error {
+	run, cancel := context.WithCancel(parent)
+	l.cancel, l.done = cancel, make(chan struct{})
+	l.set(laneStarting, nil)
+	first, err := l.start(run, ctx)
+	if err != nil {
+		cancel()
+		close(l.done)
+		l.set(laneStopped, err)
+		return err
+	}
+	l.set(laneServing, nil)
+	go func() {
+		defer close(l.done)
+		l.keep(run, first)
+		l.set(laneStopped, nil)
+	}()
+	return nil
+}
+
+// end stops the lane and waits for it.
+func (l *lane) end() {
+	l.cancel()
+	<-l.done
+}
+
+func (l *lane) keep(ctx context.Context, in *instance) {
+	attempt := 0
+	for {
+		var renew <-chan time.Time
+		var t *time.Timer
+		if in != nil && !in.renew.IsZero() {
+			t = time.NewTimer(time.Until(in.renew))
+			renew = t.C
+		}
+		switch {
+		case in == nil:
+			if dial.Wait(ctx, attempt) != nil {
+				return
+			}
+			in = l.again(ctx, &attempt)
+		default:
+			select {
+			case <-ctx.Done():
+				in.stop()
+				return
+			case <-in.done:
+				l.log.Warn("role stopped", logkey.Space, l.space, logkey.Error, in.err)
+				l.set(laneBackoff, in.err)
+				in = nil
+			case <-renew:
+				in = l.handOver(ctx, in, &attempt)
+			}
+		}
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+func (l *lane) again(ctx context.Context, attempt *int) *instance {
+	in, err := l.start(ctx, ctx)
+	if err != nil {
+		*attempt++
+		if ctx.Err() == nil {
+			l.log.Warn("role not started", logkey.Space, l.space, logkey.Attempt, *attempt, logkey.Error, err)
+			l.set(laneBackoff, err)
+		}
+		return nil
+	}
+	*attempt = 0
+	l.set(laneServing, nil)
+	return in
+}
+
+// handOver starts the successor, and only then stops the instance before it. Without a successor the old one
+// goes on until its credential expires, and the next try comes after a pause.
+func (l *lane) handOver(ctx context.Context, old *instance, attempt *int) *instance {
+	next, err := l.start(ctx, ctx)
+	if err != nil {
+		*attempt++
+		l.log.Warn("role not renewed", logkey.Space, l.space, logkey.Attempt, *attempt, logkey.Error, err)
+		old.renew = time.Now().Add(min(time.Minute, time.Duration(*attempt)*time.Second))
+		return old
+	}
+	*attempt = 0
+	old.stop()
+	l.log.Info("role renewed", logkey.Space, l.space)
+	return next
+}
+
+// start runs a new instance under parent and waits, bounded by ctx, until it serves.
+func (l *lane) start(parent, ctx context.Context) (*instance, error) {
+	var creds *trust.Credentials
+	in := &instance{done: make(chan struct{})}
+	if l.creds != nil {
+		var err error
+		if creds, err = l.creds(ctx); err != nil {
+			return nil, err
+		}
+		in.renew = creds.RenewAt()
+	}
+	nc, err := l.dial(ctx, creds)
+	if err != nil {
+		return nil, err
+	}
+	r := l.build(nc)
+	run, cancel := context.WithCancel(parent)
+	in.cancel = cancel
+	go func() {
+		defer close(in.done)
+		defer nc.Close()
+		in.err = r.Run(run)
+	}()
+	select {
+	case <-r.Ready():
+		return in, nil
+	case <-in.done:
+		cancel()
+		return nil, fmt.Errorf("start role: %w", orStopped(in.err))
+	case <-ctx.Done():
+		in.stop()
+		return nil, fmt.Errorf("start role: %w", ctx.Err())
+	}
+}
+
+func (l *lane) set(state string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state, l.err, l.since = state, err, time.Now()
+}
+
+func (l *lane) status() (state string, since time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state, l.since, l.err
+}
+
+func orStopped(err error) error {
+	if err == nil {
+		return wire.Errorf(wire.CodeUnavailable, "role stopped before it served")
+	}
+	return err
+}

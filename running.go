@@ -1,0 +1,224 @@
+package cotal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/cotal-go/cotal/auth"
+	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/delivery"
+	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/space"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/trust/mint"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// errStopAsked ends Run without an error when a stop was asked over the system account.
+var errStopAsked = errors.New("stop was asked")
+
+// running is what exists between boot and shutdown.
+type running struct {
+	n    *Node
+	ctx  context.Context // ends with Run; lanes and the node's own service live under it
+	stop context.CancelCauseFunc
+	srv  *broker.Server
+	mint *mint.Authority
+	auth *auth.Authority
+	ctl  *broker.Control
+	wg   sync.WaitGroup // the node's own service
+}
+
+// boot starts the broker, then what needs it, and publishes each part in the node as soon as it stands.
+func (r *running) boot(ctx context.Context) error {
+	n := r.n
+	if n.opts.StateDir == "" {
+		return wire.Errorf(wire.CodeBadRequest, "options: StateDir is required")
+	}
+	if err := os.MkdirAll(n.opts.StateDir, 0o700); err != nil {
+		return fmt.Errorf("create state folder: %w", err)
+	}
+	if n.opts.Open {
+		return r.bootOpen(ctx)
+	}
+	var err error
+	if r.mint, err = mint.Init(ctx, n.store, nil); err != nil {
+		return err
+	}
+	known, err := r.records(ctx)
+	if err != nil {
+		return err
+	}
+	accounts, err := r.accounts(ctx, known)
+	if err != nil {
+		return err
+	}
+	if err := r.startBroker(ctx, broker.Trust{
+		OperatorJWT: r.mint.OperatorJWT(), SystemPublic: r.mint.SystemPublic(), SystemJWT: r.mint.SystemJWT(), Accounts: accounts,
+	}); err != nil {
+		return err
+	}
+	r.ctl, err = r.srv.Control(ctx, systemSource(r.mint, trust.SystemControl), &broker.DialOptions{Logger: n.opts.Logger})
+	if err != nil {
+		return err
+	}
+	r.auth = auth.New(r.mint, r.ctl, n.Dial, &auth.Options{Logger: n.opts.Logger, Space: n.opts.Space})
+	n.publish(r)
+	for _, s := range known {
+		if err := r.auth.Provision(ctx, s); err != nil {
+			return err
+		}
+		if err := r.serve(ctx, s); err != nil {
+			return err
+		}
+	}
+	return r.serveNode(ctx)
+}
+
+// records makes sure of the wanted spaces in the records and returns all of them.
+func (r *running) records(ctx context.Context) ([]wire.Space, error) {
+	for _, name := range r.n.opts.Spaces {
+		s, err := wire.ParseSpace(name)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := r.mint.AddSpace(ctx, s, r.n.opts.Limits); err != nil {
+			return nil, err
+		}
+	}
+	return r.mint.Spaces(ctx)
+}
+
+func (r *running) accounts(ctx context.Context, spaces []wire.Space) (map[string]string, error) {
+	out := make(map[string]string, len(spaces))
+	for _, s := range spaces {
+		rec, err := r.mint.Account(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		out[rec.Public] = rec.JWT
+	}
+	return out, nil
+}
+
+func (r *running) startBroker(ctx context.Context, t broker.Trust) error {
+	o := r.n.opts
+	srv, err := broker.Start(ctx, t, &broker.Options{
+		Host: o.Host, Port: o.Port, NoListen: o.NoListen, StoreDir: filepath.Clean(o.StateDir),
+		Transport: o.Transport, SyncAlways: o.Strict, Logger: o.Logger, Open: o.Open,
+	})
+	if err != nil {
+		return err
+	}
+	r.srv = srv
+	r.n.mu.Lock()
+	r.n.srv, r.n.started = srv, time.Now()
+	r.n.mu.Unlock()
+	return nil
+}
+
+func (r *running) bootOpen(ctx context.Context) error {
+	n := r.n
+	if len(n.opts.Spaces) != 1 {
+		return wire.Errorf(wire.CodeBadRequest, "options: an open node serves exactly one space, got %d", len(n.opts.Spaces))
+	}
+	s, err := wire.ParseSpace(n.opts.Spaces[0])
+	if err != nil {
+		return err
+	}
+	if err := r.startBroker(ctx, broker.Trust{}); err != nil {
+		return err
+	}
+	nc, err := n.Dial(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("open JetStream: %w", err)
+	}
+	if err := space.Ensure(ctx, js, s, n.opts.Space); err != nil {
+		return err
+	}
+	n.publish(r)
+	return r.serve(ctx, s)
+}
+
+// serve starts the lane of s unless it runs already.
+func (r *running) serve(ctx context.Context, s wire.Space) error {
+	n := r.n
+	n.mu.Lock()
+	_, ok := n.lanes[s]
+	n.mu.Unlock()
+	if ok {
+		return nil
+	}
+	l := &lane{space: s, log: n.log.With(logkey.Component, "node"), dial: n.Dial, build: func(nc *nats.Conn) role {
+		return delivery.New(nc, s, &delivery.Options{Logger: n.opts.Logger, Open: n.opts.Open})
+	}}
+	if !n.opts.Open {
+		l.creds = func(ctx context.Context) (*trust.Credentials, error) {
+			return r.auth.ServiceCredential(ctx, s, trust.Delivery, serviceLifetime)
+		}
+	}
+	if err := l.begin(r.ctx, ctx); err != nil {
+		return fmt.Errorf("serve space %q: %w", s, err)
+	}
+	n.mu.Lock()
+	n.lanes[s] = l
+	n.mu.Unlock()
+	return nil
+}
+
+// shutdown stops in reverse order: roles, then the authority's connections, then the broker.
+func (r *running) shutdown() {
+	n := r.n
+	r.stop(nil)
+	n.changes.Lock()
+	defer n.changes.Unlock()
+	n.mu.Lock()
+	lanes := slices.Collect(maps.Values(n.lanes))
+	clear(n.lanes)
+	n.run = nil
+	n.mu.Unlock()
+	for _, l := range lanes {
+		l.end()
+	}
+	r.wg.Wait()
+	if r.auth != nil {
+		_ = r.auth.Close()
+	}
+	if r.ctl != nil {
+		_ = r.ctl.Close()
+	}
+	if r.srv != nil {
+		r.srv.Shutdown()
+	}
+	n.log.Info("node stopped")
+}
+
+func (n *Node) publish(r *running) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.run, n.auth = r, r.auth
+}
+
+func sortedNames(lanes map[wire.Space]*lane) []string {
+	out := make([]string, 0, len(lanes))
+	for s := range lanes {
+		out = append(out, string(s))
+	}
+	slices.Sort(out)
+	return out
+}
