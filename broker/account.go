@@ -35,8 +35,9 @@ type claimStatus struct {
 // RemoveAccount the same bytes have no effect; encode the claim again.
 //
 // Errors: failed-precondition for a claim that is not valid, is about another account or was signed by another operator, with
-// nothing sent; conflict when the broker holds other bytes afterwards; ErrIncomplete; permission-denied; unavailable;
-// deadline-exceeded. After the last three what the broker holds is unknown.
+// nothing sent; resource-exhausted, with "used" and "allowed", when its stream limits do not fit beside those of the other
+// accounts, with nothing changed; conflict when the broker holds other bytes afterwards; ErrIncomplete; permission-denied; unavailable;
+// deadline-exceeded. After these what the broker holds is unknown.
 func (c *Control) PutAccount(ctx context.Context, public, token string) error {
 	if err := c.checkClaim(public, token); err != nil {
 		return fmt.Errorf("put account: %w", err)
@@ -44,6 +45,9 @@ func (c *Control) PutAccount(ctx context.Context, public, token string) error {
 	c.putting.Lock()
 	defer c.putting.Unlock()
 	err := c.retry(ctx, func(ctx context.Context) error {
+		if err := c.checkPromise(ctx, public, token); err != nil {
+			return err
+		}
 		if err := c.claim(ctx, updateSubject, token); err != nil {
 			return err
 		}

@@ -197,7 +197,7 @@ func (c *Control) listServer(ctx context.Context, req listRequest, first answer[
 
 // listPage asks one server for one page.
 func (c *Control) listPage(ctx context.Context, req listRequest) (answer[listPage], error) {
-	msgs, err := c.gather(ctx, connectionsSubject, req, func(got []*nats.Msg) bool { return len(got) > 0 })
+	msgs, err := c.gather(ctx, connectionsSubject, req, one)
 	if err != nil {
 		return answer[listPage]{}, err
 	}
@@ -242,7 +242,7 @@ func (c *Control) Kick(ctx context.Context, conn Connection) error {
 	body := struct {
 		CID uint64 `json:"cid"`
 	}{conn.CID}
-	msgs, err := c.gather(ctx, subject, body, func(got []*nats.Msg) bool { return len(got) > 0 })
+	msgs, err := c.gather(ctx, subject, body, one)
 	if err != nil {
 		return fmt.Errorf("kick connection %d of server %q: %w", conn.CID, conn.ServerID, err)
 	}

@@ -75,6 +75,47 @@ func TestPutAccountSendsNothingThatIsNotOurs(t *testing.T) {
 	}
 }
 
+func TestPromisesMustFit(t *testing.T) {
+	c := newChain(t)
+	disk := func(n int64) func(*jwt.AccountClaims) {
+		return func(ac *jwt.AccountClaims) { ac.Limits.DiskStorage = n }
+	}
+	first := c.account(t, disk(64<<20))
+	opts := options(t)
+	opts.MaxStore = 100 << 20
+	s := start(t, c.trust, opts)
+	ctl := control(t, s, broker.Static(c.systemUser(t, time.Hour)))
+
+	second := key(t, nkeys.PrefixByteAccount)
+	err := ctl.PutAccount(t.Context(), public(t, second), c.claim(t, second, disk(64<<20)))
+	refused, ok := errors.AsType[*wire.Error](err)
+	if !ok || refused.Code != wire.CodeResourceExhausted || refused.Details["used"] != int64(128<<20) || refused.Details["allowed"] != int64(100<<20) {
+		t.Fatalf("PutAccount over the cap = %v, want resource-exhausted with 128 of 100 MiB", err)
+	}
+	if _, err := ctl.Lookup(t.Context(), public(t, second)); !errors.Is(err, wire.ErrNotFound) {
+		t.Errorf("Lookup of the refused account = %v, want not-found", err)
+	}
+	if err := ctl.PutAccount(t.Context(), public(t, second), c.claim(t, second, disk(36<<20))); err != nil {
+		t.Fatalf("PutAccount within the cap: %v", err)
+	}
+	store(t, connect(t, s, user(t, second, 0)), "B", "b")
+	if err := ctl.PutAccount(t.Context(), public(t, first), c.claim(t, first, disk(65<<20))); !errors.Is(err, wire.ErrExhausted) {
+		t.Errorf("raising a limit over the cap = %v, want resource-exhausted", err)
+	}
+	if err := ctl.PutAccount(t.Context(), public(t, first), c.claim(t, first, disk(10<<20))); err != nil {
+		t.Errorf("lowering a limit: %v", err)
+	}
+
+	c.trust.Accounts[public(t, second)] = c.claim(t, second, disk(64<<20))
+	if err := s.Restart(t.Context(), c.trust); !errors.Is(err, wire.ErrExhausted) {
+		t.Errorf("Restart with promises over the cap = %v, want resource-exhausted", err)
+	}
+	delete(c.trust.Accounts, public(t, first))
+	if err := s.Restart(t.Context(), c.trust); err != nil {
+		t.Errorf("Restart within the cap: %v", err)
+	}
+}
+
 func TestControlNamesWhatIsMissing(t *testing.T) {
 	c := newChain(t)
 	acct := c.account(t)

@@ -61,8 +61,9 @@ type Options struct {
 	Open bool
 	// ServerName is the name in listings. Default: the broker's random id.
 	ServerName string
-	// MaxMemory and MaxStore cap what JetStream keeps in memory and on disk, in bytes. Zero means three quarters
-	// of the machine's memory and of the free disk.
+	// MaxMemory and MaxStore cap what all accounts together may keep in memory and on disk, in bytes. The limits of
+	// the accounts are promises, and a cap they do not fit under is refused, here and by PutAccount. Zero is no
+	// cap: each account is still bound by its own limits, but their sum may be more than the machine has.
 	MaxMemory, MaxStore int64
 	// MaxConnections caps connections of all accounts together. Zero means 65,536.
 	MaxConnections int
@@ -77,6 +78,22 @@ type Options struct {
 	SyncAlways bool
 	// Logger receives the broker's log. Nil discards.
 	Logger *slog.Logger
+}
+
+// noCap is what nats-server is told when there is no cap. Its own default, three quarters of what the machine has free, would
+// leave an account whose limits do not fit under it without any stream, and say so only in its log.
+const noCap = 1 << 50
+
+// caps are the caps as nats-server takes them.
+func (o *Options) caps() (memory, disk int64) {
+	memory, disk = o.MaxMemory, o.MaxStore
+	if memory == 0 {
+		memory = noCap
+	}
+	if disk == 0 {
+		disk = noCap
+	}
+	return memory, disk
 }
 
 // withDefaults is a copy with every default filled in. nil is an empty set of options.

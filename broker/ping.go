@@ -32,6 +32,8 @@ type ServerInfo struct {
 	Start       time.Time `json:"start"`
 	Connections int       `json:"connections"`
 	MemoryBytes int64     `json:"memory_bytes"`
+
+	maxMemory, maxStore int64 // what all accounts together may be promised
 }
 
 // stats is the part of a server's own figures that is used here.
@@ -40,6 +42,12 @@ type stats struct {
 	Mem         int64     `json:"mem"`
 	Connections int       `json:"connections"`
 	Active      int       `json:"active_servers"` // servers it knows, itself included
+	JetStream   struct {
+		Config struct {
+			MaxMemory int64 `json:"max_memory"`
+			MaxStore  int64 `json:"max_storage"`
+		} `json:"config"`
+	} `json:"jetstream"`
 }
 
 // pong is the answer to a ping, which names its data differently from all the others.
@@ -86,6 +94,7 @@ func (c *Control) servers(ctx context.Context) ([]ServerInfo, error) {
 			found = append(found, ServerInfo{
 				ID: a.Server.ID, Name: a.Server.Name, Host: a.Server.Host, Cluster: a.Server.Cluster, Version: a.Server.Version,
 				JetStream: a.Server.JetStream, Start: a.Stats.Start, Connections: a.Stats.Connections, MemoryBytes: a.Stats.Mem,
+				maxMemory: a.Stats.JetStream.Config.MaxMemory, maxStore: a.Stats.JetStream.Config.MaxStore,
 			})
 		}
 		return len(found) >= want

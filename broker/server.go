@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -90,7 +91,15 @@ func (s *Server) loadCertificate() (err error) {
 // admit checks the trust that the broker is to run under; in open mode there is none.
 func (s *Server) admit(t Trust) (*issuers, error) {
 	if !s.opts.Open {
-		return t.check(time.Now())
+		is, err := t.check(time.Now())
+		if err != nil {
+			return nil, err
+		}
+		memory, disk := s.opts.caps()
+		if err := t.promised().fits(memory, disk); err != nil {
+			return nil, fmt.Errorf("start broker: %w", err)
+		}
+		return is, nil
 	}
 	if !t.empty() {
 		return nil, wire.Errorf(wire.CodeBadRequest, "start broker: an open broker takes no trust records")
@@ -170,12 +179,13 @@ func closeResolver(so *server.Options) {
 // serverOptions are made afresh for every start, because the server writes into them.
 func (s *Server) serverOptions(t Trust) (*server.Options, error) {
 	o := &s.opts
+	memory, disk := o.caps()
 	so := &server.Options{
 		ServerName: o.ServerName, Host: o.Host, Port: o.Port, DontListen: o.NoListen,
 		NoSigs: true, DisableJetStreamBanner: true, DisableShortFirstPing: true,
 		MaxConn: o.MaxConnections, MaxPayload: int32(o.MaxPayload), MaxControlLine: int32(o.MaxControlLine),
 		MaxClosedClients: keepClosed,
-		JetStream:        true, StoreDir: s.store.path, JetStreamMaxMemory: o.MaxMemory, JetStreamMaxStore: o.MaxStore,
+		JetStream:        true, StoreDir: s.store.path, JetStreamMaxMemory: memory, JetStreamMaxStore: disk,
 		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways,
 	}
 	if s.cert != nil {

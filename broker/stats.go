@@ -29,8 +29,8 @@ type Stats struct {
 	Messages    uint64 `json:"messages"`     // stored in all streams
 	StoreBytes  uint64 `json:"store_bytes"`  // used on disk
 	MemoryBytes uint64 `json:"memory_bytes"` // used by memory streams
-	MaxStore    int64  `json:"max_store"`    // allowed on disk, bytes
-	MaxMemory   int64  `json:"max_memory"`   // allowed in memory, bytes
+	MaxStore    int64  `json:"max_store"`    // cap on disk in bytes, 0 for none
+	MaxMemory   int64  `json:"max_memory"`   // cap in memory in bytes, 0 for none
 	APIErrors   uint64 `json:"api_errors"`   // refused JetStream requests since the start
 }
 
@@ -56,7 +56,7 @@ func (s *Server) Stats() (Stats, error) {
 		Connections: v.Connections, TotalConnections: v.TotalConnections, Subscriptions: int(v.Subscriptions),
 		SlowConsumers: v.SlowConsumers, MessagesIn: v.InMsgs, MessagesOut: v.OutMsgs, ProcessBytes: v.Mem,
 		Streams: js.Streams, Consumers: js.Consumers, Messages: js.Messages,
-		StoreBytes: js.Store, MemoryBytes: js.Memory, MaxStore: js.Config.MaxStore, MaxMemory: js.Config.MaxMemory,
+		StoreBytes: js.Store, MemoryBytes: js.Memory, MaxStore: s.opts.MaxStore, MaxMemory: s.opts.MaxMemory,
 		APIErrors: js.API.Errors,
 	}, nil
 }
