@@ -211,7 +211,10 @@ func (n *Node) RemoveSpace(ctx context.Context, name string) error {
 	}
 	n.endLane(s)
 	if err := r.auth.RemoveSpace(ctx, s); err != nil {
-		return errors.Join(err, r.serve(context.WithoutCancel(ctx), s))
+		if serr := r.serve(context.WithoutCancel(ctx), s); serr != nil { // what is half removed cannot be served
+			n.log.Warn("space not served after a failed removal", logkey.Space, s, logkey.Error, serr)
+		}
+		return err
 	}
 	return r.srv.PruneAccount(account.Public)
 }

@@ -89,9 +89,9 @@ func TestPushStoredBytes(t *testing.T) {
 		subject(wire.PresenceSubject(s, v.Principal)),
 		wire.RecordPrefix(wire.AuthorityBucket(s)) + "grant.local.mallory",
 		wire.RecordPrefix(wire.ChannelsBucket(s)) + "general",
-		subject(wire.ReplySubject{Space: s, Endpoint: "delivery", Instance: "x", Epoch: "1", Caller: v, Nonce: "abcdefgh"}.Subject()),
+		subject(wire.ReplySubject{Space: s, Endpoint: "delivery", Instance: "x", Epoch: "1", Caller: v, Nonce: "abcdefghijklmnopqrstuv"}.Subject()),
 		subject(wire.EventSubject{Space: s, Endpoint: "delivery", Instance: "x", Epoch: "1", Topic: "roster"}.Subject()),
-		subject(wire.RequestSubject{Space: s, Rail: wire.RailOne, Endpoint: "delivery", Command: "channel-set", Caller: v, Nonce: "abcdefgh"}.Subject()),
+		subject(wire.RequestSubject{Space: s, Rail: wire.RailOne, Endpoint: "delivery", Command: "channel-set", Caller: v, Nonce: "abcdefghijklmnopqrstuv"}.Subject()),
 		wire.InboxPrefix(string(v.UID)) + ".guess.guess",
 	}
 	stored := subject(wire.DirectSubject(s, me, me))
