@@ -1,0 +1,249 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// lane is one connection that a service takes requests from.
+type lane struct {
+	nc   *nats.Conn
+	subs []*nats.Subscription
+
+	stop chan struct{} // ends watch
+	wg   sync.WaitGroup
+}
+
+// brokerTimeout bounds a round trip to the broker where the context has no deadline.
+const brokerTimeout = 5 * time.Second
+
+// AddConn takes requests from nc too and sends replies over it from now on. It returns once the broker has accepted
+// the subscriptions. To move a service to a renewed connection, add the new one, then remove the old one: no request
+// is lost and none runs twice, because both connections are in the same queue groups meanwhile.
+//
+// Errors: permission-denied, naming the subscription; unavailable; failed-precondition when the service is not
+// running or nc is there already.
+func (s *Service) AddConn(ctx context.Context, nc *nats.Conn) error {
+	l := &lane{nc: nc, stop: make(chan struct{})}
+	if err := s.admit(l); err != nil {
+		return err
+	}
+	err := s.subscribe(ctx, l)
+	if err == nil {
+		err = s.install(l)
+	}
+	if err != nil {
+		l.drop()
+		return fmt.Errorf("serve endpoint %q: %w", s.name, err)
+	}
+	return nil
+}
+
+// admit refuses a connection that cannot be added.
+func (s *Service) admit(l *lane) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != phaseRunning {
+		return wire.Errorf(wire.CodeFailedPrecondition, "add connection to endpoint %q: it does not run", s.name)
+	}
+	if s.find(l.nc) >= 0 {
+		return wire.Errorf(wire.CodeFailedPrecondition, "add connection to endpoint %q: it is there already", s.name)
+	}
+	return nil
+}
+
+// find returns the index of the lane of nc, or -1. The lock is held.
+func (s *Service) find(nc *nats.Conn) int {
+	return slices.IndexFunc(s.lanes, func(l *lane) bool { return l.nc == nc })
+}
+
+// install makes a subscribed lane the one that replies leave on.
+func (s *Service) install(l *lane) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != phaseRunning || s.find(l.nc) >= 0 {
+		return wire.Errorf(wire.CodeFailedPrecondition, "the service stopped or has the connection already")
+	}
+	s.lanes = append(s.lanes, l)
+	s.current.Store(l)
+	l.wg.Go(func() { s.watch(l) })
+	return nil
+}
+
+// subscribe joins the three rails. The instance's own rails use a queue group of the instance: with one connection it
+// changes nothing, with two it keeps a request from running twice.
+func (s *Service) subscribe(ctx context.Context, l *lane) error {
+	rails := []struct {
+		rail            wire.Rail
+		instance, group string
+	}{
+		{wire.RailOne, "", wire.QueueGroup(s.name)},
+		{wire.RailAll, "", s.opts.Instance},
+		{wire.RailInst, s.opts.Instance, s.opts.Instance},
+	}
+	for _, r := range rails {
+		filter, err := wire.ServeFilter(s.space, r.rail, s.name, r.instance)
+		if err != nil {
+			return err
+		}
+		sub, err := l.nc.QueueSubscribe(filter, r.group, s.receive)
+		if err != nil {
+			return fmt.Errorf("subscribe %q: %w", filter, connError(err))
+		}
+		l.subs = append(l.subs, sub)
+	}
+	if err := flush(ctx, l.nc); err != nil {
+		return err
+	}
+	for _, sub := range l.subs {
+		if err := refused(l.nc, sub.Subject); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveConn takes no more requests from nc and returns when those it delivered have been accepted. Their replies leave
+// on the remaining connection, so nc may be closed at once. The last connection cannot be removed: end Run instead.
+//
+// Errors: not-found when the service does not use nc; failed-precondition for the last one; deadline-exceeded when ctx
+// ends first, in which case requests that nc delivered may be lost with it.
+func (s *Service) RemoveConn(ctx context.Context, nc *nats.Conn) error {
+	l, _, err := s.detach(nc, false)
+	if err != nil {
+		return fmt.Errorf("remove connection from endpoint %q: %w", s.name, err)
+	}
+	err = l.quiet(ctx)
+	l.finish()
+	if err != nil {
+		return fmt.Errorf("remove connection from endpoint %q: %w", s.name, err)
+	}
+	return nil
+}
+
+// detach takes the lane of nc off the list, points replies at the newest one left and says how many those are.
+func (s *Service) detach(nc *nats.Conn, evenLast bool) (l *lane, left int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.find(nc)
+	if i < 0 {
+		return nil, 0, wire.Errorf(wire.CodeNotFound, "it is not used here")
+	}
+	if len(s.lanes) == 1 && !evenLast {
+		return nil, 0, wire.Errorf(wire.CodeFailedPrecondition, "it is the last one")
+	}
+	l = s.lanes[i]
+	s.lanes = slices.Delete(slices.Clone(s.lanes), i, i+1)
+	left = len(s.lanes)
+	if left > 0 {
+		s.current.Store(s.lanes[left-1])
+	}
+	return l, left, nil
+}
+
+// watch notices that a connection has closed for good. Disconnections that the client heals do not count.
+func (s *Service) watch(l *lane) {
+	closed := l.nc.StatusChanged(nats.CLOSED)
+	defer l.nc.RemoveStatusListener(closed)
+	if !l.nc.IsClosed() {
+		select {
+		case <-closed:
+		case <-l.stop:
+			return
+		}
+	}
+	_, left, err := s.detach(l.nc, true)
+	if err != nil {
+		return // removed meanwhile, or the service drains
+	}
+	s.log.Warn("connection of endpoint closed", logkey.Count, left)
+	if left == 0 {
+		s.lose.Do(func() { close(s.lost) })
+	}
+}
+
+// quiet ends the subscriptions and returns when what they delivered has been handed to the service.
+func (l *lane) quiet(ctx context.Context) error {
+	ended := make(chan struct{}, len(l.subs))
+	waiting := 0
+	for _, sub := range l.subs {
+		sub.SetClosedHandler(func(string) { ended <- struct{}{} })
+		if sub.Drain() == nil {
+			waiting++
+		}
+	}
+	for range waiting {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return wire.Errorf(wire.CodeDeadlineExceeded, "drain subscriptions: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// finish sends what is buffered and ends watch. Call quiet before.
+func (l *lane) finish() {
+	close(l.stop)
+	l.wg.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = flush(ctx, l.nc) // best effort: the owner closes the connection, which flushes again
+}
+
+// drop undoes subscribe on a lane that was not installed.
+func (l *lane) drop() {
+	for _, sub := range l.subs {
+		_ = sub.Unsubscribe() // fails only when the connection is gone, and the subscription with it
+	}
+}
+
+// flush makes a round trip, within ctx or brokerTimeout.
+func flush(ctx context.Context, nc *nats.Conn) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, brokerTimeout)
+		defer cancel()
+	}
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return connError(err)
+	}
+	return nil
+}
+
+// connError translates an error of the NATS client; nothing was done.
+func connError(err error) *wire.Error {
+	code := wire.CodeUnavailable
+	if errors.Is(err, nats.ErrMaxPayload) {
+		code = wire.CodeResourceExhausted
+	}
+	e := wire.Errorf(code, "broker: %w", err)
+	e.Outcome = wire.OutcomeNotExecuted
+	return e
+}
+
+// refused reports that the broker has denied the subscription. The client learns it from an asynchronous error only,
+// of which it keeps the last: call it after a flush.
+func refused(nc *nats.Conn, subject string) error {
+	err := nc.LastError()
+	if err == nil || !errors.Is(err, nats.ErrPermissionViolation) {
+		return nil
+	}
+	if !strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", subject)) {
+		return nil
+	}
+	e := wire.Errorf(wire.CodePermissionDenied, "subscribe %q: the credential lacks this subscription", subject)
+	e.Details = map[string]any{"subject": subject}
+	e.Outcome = wire.OutcomeNotExecuted
+	return e
+}
