@@ -16,8 +16,8 @@ import (
 // Errors have code bad-request and ReasonJSON, or those of a nested Message.
 func Decode(data []byte, v any, maxBytes int) error {
 	t := reflect.TypeOf(v)
-	if t == nil || t.Kind() != reflect.Pointer {
-		return Errorf(CodeInternal, "decode: destination is %T, not a pointer", v)
+	if t == nil || t.Kind() != reflect.Pointer || reflect.ValueOf(v).IsNil() {
+		return Errorf(CodeInternal, "decode: destination %T is not a non-nil pointer", v)
 	}
 	var keys [fewKeys * 2][]byte
 	s := scanner{data: data, limit: MaxNestedDepth, keys: keys[:0]}
@@ -156,18 +156,19 @@ func (l *layout) add(t reflect.Type, path []reflect.Type) {
 	var embedded []reflect.Type
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
+		if f.Tag.Get("json") == "-" {
 			continue
 		}
 		ft := f.Type
-		if f.Anonymous && name == "" {
-			if ft.Kind() == reflect.Pointer {
-				ft = ft.Elem()
-			}
-			if ft.Kind() == reflect.Struct {
-				embedded = append(embedded, ft)
-				continue
-			}
+		if f.Anonymous && ft.Kind() == reflect.Pointer {
+			ft = ft.Elem()
+		}
+		if f.Anonymous && name == "" && ft.Kind() == reflect.Struct {
+			embedded = append(embedded, ft)
+			continue
+		}
+		if !f.IsExported() {
+			continue
 		}
 		if name == "" {
 			name = f.Name
