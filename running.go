@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +38,8 @@ type running struct {
 	auth *auth.Authority
 	ctl  *broker.Control
 	wg   sync.WaitGroup // the node's own service
+
+	booted bool // boot went through; set before Run waits
 }
 
 // boot starts the broker, then what needs it, and publishes each part in the node as soon as it stands.
@@ -74,15 +77,28 @@ func (r *running) boot(ctx context.Context) error {
 	}
 	r.auth = auth.New(r.mint, r.ctl, n.Dial, &auth.Options{Logger: n.opts.Logger, Space: n.opts.Space})
 	n.publish(r)
+	orderly, err := r.takeMark()
+	if err != nil {
+		return err
+	}
 	for _, s := range known {
 		if err := r.auth.Provision(ctx, s); err != nil {
 			return err
+		}
+		if !orderly {
+			if _, err := r.auth.Restore(ctx, s); err != nil {
+				return err
+			}
 		}
 		if err := r.serve(ctx, s); err != nil {
 			return err
 		}
 	}
-	return r.serveNode(ctx)
+	if err := r.serveNode(ctx); err != nil {
+		return err
+	}
+	r.booted = true
+	return nil
 }
 
 // records makes sure of the wanted spaces in the records and returns all of them.
@@ -204,8 +220,43 @@ func (r *running) shutdown() {
 	}
 	if r.srv != nil {
 		r.srv.Shutdown()
+		r.leaveMark()
 	}
 	n.log.Info("node stopped")
+}
+
+// orderlyMark is the file that says that the node over this folder ended in order, and under which boot of the
+// machine. Without it, or after another boot, queues may be missing.
+func (r *running) orderlyMark() string { return filepath.Join(r.n.opts.StateDir, "orderly") }
+
+// bootID tells one boot of the machine from the next, "" where the system does not say.
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+}
+
+// takeMark removes the mark of the run before and reports whether nothing can have been lost since.
+func (r *running) takeMark() (bool, error) {
+	b, err := os.ReadFile(r.orderlyMark())
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = os.Remove(r.orderlyMark())
+	}
+	if err != nil {
+		return false, fmt.Errorf("take mark of an orderly end: %w", err)
+	}
+	return len(b) > 0 && string(b) == bootID(), nil
+}
+
+func (r *running) leaveMark() {
+	if !r.booted {
+		return
+	}
+	if err := os.WriteFile(r.orderlyMark(), []byte(bootID()), 0o600); err != nil {
+		r.n.log.Warn("orderly end not marked; the next start looks for lost queues", logkey.Error, err)
+	}
 }
 
 func (n *Node) publish(r *running) {

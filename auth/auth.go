@@ -132,7 +132,9 @@ func (a *Authority) activate(ctx context.Context, ses *session, req Request) (tr
 			return grant, 0, wire.Errorf(wire.CodeNotFound, "renew credential for %q: no such principal in space %q", p, req.Space)
 		}
 		grant = req.newGrant(a.opts.By)
-		rev, err = ses.grants.Create(ctx, grant)
+		if grant.Cut, err = space.DirectFrontier(ctx, ses.js, req.Space); err == nil {
+			rev, err = ses.grants.Create(ctx, grant)
+		}
 	case err != nil:
 		return grant, 0, fmt.Errorf("read grant of %q: %w", p, err)
 	case grant.State == trust.GrantActive && !req.Renew && !req.reuse:
@@ -154,15 +156,45 @@ func (a *Authority) activate(ctx context.Context, ses *session, req Request) (tr
 		epoch := grant.Epoch
 		grant = req.newGrant(a.opts.By)
 		grant.Epoch = epoch + 1
-		rev, err = ses.grants.Update(ctx, grant, rev)
+		if grant.Cut, err = space.DirectFrontier(ctx, ses.js, req.Space); err == nil {
+			rev, err = ses.grants.Update(ctx, grant, rev)
+		}
 	}
 	if err != nil {
 		return grant, 0, fmt.Errorf("write grant of %q: %w", p, err)
 	}
-	if err := space.EnsureDurables(ctx, ses.js, req.Space, grant.Lifecycle(), grant.Role); err != nil {
+	if err := space.EnsureQueues(ctx, ses.js, req.Space, queues(grant)); err != nil {
 		return grant, 0, fmt.Errorf("create durables of %q: %w", p, err)
 	}
 	return grant, rev, nil
+}
+
+func queues(g trust.Grant) space.Queues {
+	return space.Queues{Lifecycle: g.Lifecycle(), Role: g.Role, Cut: g.Cut}
+}
+
+// Restore makes the queues of active grants that the broker has lost, and returns for how many. A node calls it
+// when the one before it did not end in order: a power cut can take a queue and leave the grant.
+func (a *Authority) Restore(ctx context.Context, s wire.Space) (int, error) {
+	ses, err := a.session(ctx, s)
+	if err != nil {
+		return 0, fmt.Errorf("restore queues of space %q: %w", s, err)
+	}
+	grants, err := ses.grants.List(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("restore queues of space %q: %w", s, err)
+	}
+	var wanted []space.Queues
+	for _, g := range grants {
+		if g.State == trust.GrantActive {
+			wanted = append(wanted, queues(g))
+		}
+	}
+	n, err := space.RestoreQueues(ctx, ses.js, s, wanted)
+	if n > 0 {
+		a.log.WarnContext(ctx, "lost queues made again", logkey.Space, s, logkey.Count, n)
+	}
+	return n, err
 }
 
 // hand mints under the grant and releases the credential only if the grant still stands after the issuance was

@@ -120,7 +120,7 @@ func ensureDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d 
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return translate(what, err)
 	}
-	if d.config.DeliverPolicy == jetstream.DeliverByStartSequencePolicy {
+	if d.config.DeliverPolicy == jetstream.DeliverByStartSequencePolicy && d.config.OptStartSeq == 0 {
 		st, err := js.Stream(ctx, d.stream)
 		if err != nil {
 			return translate(what, err)

@@ -50,9 +50,12 @@ type Grant struct {
 	Role           string     `json:"role,omitempty"`
 	Parent         string     `json:"parent,omitempty"`
 	Label          string     `json:"label,omitempty"`
-	ExpiresAt      *time.Time `json:"expiresAt,omitempty"`
-	CreatedAt      time.Time  `json:"createdAt"`
-	By             string     `json:"by"`
+	// Cut is the last sequence of the direct stream when this life began; its queue starts after it, also when it
+	// has to be made again.
+	Cut       uint64     `json:"cut,omitempty"`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	CreatedAt time.Time  `json:"createdAt"`
+	By        string     `json:"by"`
 }
 
 // Principal returns who the grant is for.
