@@ -1,0 +1,47 @@
+// Package delivery is the trusted reader of a space. Agents hold no verb that reads a stream or a bucket; what they
+// need is served here, to what their grant allows at that moment: who is there, which channels there are, and what
+// was said on the channels they may read.
+//
+// Start one for each space:
+//
+//	d := delivery.New(nc, "main", &delivery.Options{Logger: log})
+//	go d.Run(ctx)
+//	<-d.Ready()
+//
+// # Commands
+//
+// The endpoint is wire.DeliveryEndpoint; arguments and results are the types of wire/delivery.go.
+//
+//   - roster: a page of who is there, and the position of the feed it was taken at.
+//   - channels: the channels that are configured, and those that hold messages the caller may read; numbers of messages
+//     only for the latter.
+//   - channel-set: writes or removes a channel's settings. Nobody is checked here: the broker lets only operators, and
+//     who was granted this command, publish the request.
+//   - history: stored messages of one channel, by pages.
+//   - enrol: in open mode only.
+//
+// # Roster feed
+//
+// Presence records are followed by a plain subscription, and changes alone are published, numbered without holes; a
+// heartbeat that says nothing new costs a watcher nothing. Nobody is called offline on silence alone: the broker must
+// have answered after the silence, and the presence bucket, whose records live one liveness window, must not have the
+// record. While the broker does not answer, snapshots say since when they are stale.
+//
+// # What it promises
+//
+// A read returns only messages of the channel that was asked for, on a subject that names a sender the contract knows,
+// whose body says the same sender; anything else that got into a stream is skipped. Whether the caller may read is
+// decided by its grant, read from the leader for each request: an ended, narrowed or reissued grant counts at once. A
+// grant that is missing, ended, expired or of another life of the name permits nothing. No request makes a consumer.
+// Memory of a request is bounded by a page.
+//
+// # What it does not
+//
+// It keeps no state of its own: everything is in the broker, so several may serve one space, each with a feed of its
+// own. It writes nothing but channel settings.
+//
+// # Concurrency
+//
+// Commands run concurrently, bounded by package control. The roster is guarded by one mutex, next to it; one goroutine
+// changes it and publishes.
+package delivery
