@@ -23,6 +23,15 @@ type Env struct {
 	JSON    bool
 	Verbose bool
 	Flags   config.Flags
+
+	colour *bool // set by WithOutput
+}
+
+// WithOutput is a copy of e that writes results to w, coloured if colour says so.
+func (e *Env) WithOutput(w io.Writer, colour bool) *Env {
+	c := *e
+	c.Stdout, c.Stderr, c.colour = w, w, &colour
+	return &c
 }
 
 // Config resolves which mesh, space and credential the command means.
@@ -56,6 +65,9 @@ func (e *Env) Interactive() bool { return isTerminal(e.Stdin) && isTerminal(e.St
 // Colour reports whether w is a terminal that may be coloured. NO_COLOR set to anything, or a terminal called
 // "dumb", says no.
 func (e *Env) Colour(w io.Writer) bool {
+	if e.colour != nil {
+		return *e.colour
+	}
 	return isTerminal(w) && e.Getenv("NO_COLOR") == "" && e.Getenv("TERM") != "dumb"
 }
 

@@ -1,0 +1,132 @@
+// Package cli is the command line: the tree of commands, and one way in.
+//
+// [Main] parses, runs one command and returns the exit code; it never exits by itself, touches nothing of the process
+// but what its [Env] holds, and leaves nothing running. Results go to standard output, everything else to standard
+// error; --json makes both machine-readable. What each command promises is its own help, which the generated page
+// docs/reference/cli.md repeats; exit codes are those of docs/reference/errors.md.
+//
+// Each noun has a folder below this one. The folders share package command and know nothing of each other.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/internal/cli/channel"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/grant"
+	"github.com/cotal-go/cotal/internal/cli/mesh"
+	"github.com/cotal-go/cotal/internal/cli/message"
+	"github.com/cotal-go/cotal/internal/cli/person"
+	"github.com/cotal-go/cotal/internal/cli/setting"
+	"github.com/cotal-go/cotal/internal/cli/space"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Env is the world that a command may touch.
+type Env = command.Env
+
+const rootLong = `
+A mesh for agents and the people who work with them: everyone in a space sees who is there, posts to channels, sends
+direct messages and asks anyone with a role, and the broker enforces who may speak as whom.
+
+Exit codes: 0 done, 1 a bug of ours, 2 wrong usage or request, 3 not permitted, 4 not found, 5 the state does not allow
+it, 6 over a limit, 7 nobody answered and nothing was done, 8 no answer in time and it may have been done.
+
+How commands find the mesh they mean: cotal help config
+`
+
+const rootExample = `
+  cotal up --detach
+  cotal send msg general "hello"
+  cotal tail
+`
+
+// Main runs the command that args name (without the program's own name) and returns the exit code.
+func Main(ctx context.Context, args []string, env Env) (code int) {
+	e := &env
+	defer func() {
+		if v := recover(); v != nil {
+			err := wire.Errorf(wire.CodeInternal, "this is a bug: %v", v)
+			if e.Verbose {
+				fmt.Fprintf(e.Stderr, "%s\n", debug.Stack())
+			}
+			code = command.Report(e, command.Hint(err, "please report it with the output of: cotal version, and of this command with --verbose"))
+		}
+	}()
+	t := &command.Tree{Env: e}
+	root := newRoot(t)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !t.Ran {
+		// Parsing ended before the flags took effect, so --json is looked for by hand.
+		e.JSON = e.JSON || asksJSON(args)
+		err = usage(err)
+	}
+	return command.Report(e, err)
+}
+
+// usage makes an error of the parser one of ours.
+func usage(err error) error {
+	if _, ok := errors.AsType[*wire.Error](err); ok {
+		return err
+	}
+	first, rest, _ := strings.Cut(err.Error(), "\n")
+	hints := []string{"see: cotal --help"}
+	if _, names, ok := strings.Cut(rest, "Did you mean this?"); ok {
+		if near := strings.Fields(names); len(near) > 0 {
+			hints = append([]string{"did you mean: " + strings.Join(near, ", ")}, hints...)
+		}
+	}
+	return command.Hint(command.Usagef("%s", first), hints...)
+}
+
+func asksJSON(args []string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return false
+		}
+		if a == "--json" || a == "--json=true" {
+			return true
+		}
+	}
+	return false
+}
+
+// newRoot builds the whole tree.
+func newRoot(t *command.Tree) *cobra.Command {
+	e := t.Env
+	root := &cobra.Command{
+		Use: "cotal", Short: "A mesh for agents and people", Long: strings.TrimSpace(rootLong), Example: strings.Trim(rootExample, "\n"),
+		SilenceErrors: true, SilenceUsage: true, DisableAutoGenTag: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("no command %q", args[0])
+			}
+			return nil
+		},
+	}
+	root.SetIn(e.Stdin)
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
+	f := root.PersistentFlags()
+	f.BoolVar(&e.JSON, "json", false, "print results and failures as JSON, one object a line")
+	f.BoolVar(&e.Verbose, "verbose", false, "log what happens to standard error")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return command.Hint(command.Usagef("%s: %v", c.CommandPath(), err), "see: "+c.CommandPath()+" --help")
+	})
+	root.AddCommand(
+		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t),
+		grant.NewMint(t), grant.NewRevoke(t), grant.NewGrants(t),
+		person.NewJoin(t), message.NewSend(t), message.NewRead(t), message.NewTail(t), channel.New(t),
+		space.New(t), setting.New(t), newCompletion(t), newVersion(t),
+	)
+	return root
+}

@@ -1,0 +1,278 @@
+package grant
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/auth"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/secret"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const mintLong = `
+Grants a name in the space and writes its credential to a file that only you can read. The holder of the file speaks
+as local.<name>, with the rights given here and until it expires; the broker enforces both.
+
+A channel pattern is a name such as team.backend, with * for one level and > for everything below. Nothing is allowed
+that is not listed: without --allow-subscribe the holder reads no channel, without --allow-publish it posts to none.
+Direct messages to and from the holder always work.
+
+A name that is granted already is refused. With --renew it gets a later credential and keeps its identity, its
+direct messages and the rights that are not named again; a running endpoint takes the new file up by itself.
+`
+
+const mintExample = `
+  cotal mint nova --allow-subscribe 'team.>' --allow-publish team.backend
+  cotal mint reviewer1 --role reviewer --ttl 8h --out ./reviewer1.creds
+  cotal mint nova --renew
+`
+
+// profiles that can be asked for; the others belong to the roles of the mesh itself.
+var profiles = []trust.Profile{trust.Agent, trust.Observer, trust.Admin, trust.Operator}
+
+// mint grants a name and writes its credential.
+type mint struct {
+	name      string
+	profile   string
+	role      string
+	subscribe []string
+	publish   []string
+	commands  []string
+	label     string
+	ttl       time.Duration
+	out       string
+	renew     bool
+	force     bool
+}
+
+// NewMint adds `cotal mint`.
+func NewMint(t *command.Tree) *cobra.Command {
+	m := &mint{}
+	c := t.Add(command.Spec{
+		Use: "mint <name> [flags]", Short: "Grant a name and write its credential", Long: mintLong, Example: mintExample,
+		Args: command.One("name", &m.name),
+	}, m)
+	f := c.Flags()
+	f.StringVar(&m.profile, "profile", string(trust.Agent), "agent, observer (reads all channels), admin (reads everything) or operator")
+	f.StringVar(&m.role, "role", "", "role whose messages the holder takes, one holder each")
+	f.StringSliceVar(&m.subscribe, "allow-subscribe", nil, "channel patterns the holder may read")
+	f.StringSliceVar(&m.publish, "allow-publish", nil, "channel patterns the holder may post to")
+	f.StringSliceVar(&m.commands, "allow-command", nil, "further control commands, <endpoint>.<command>")
+	f.StringVar(&m.label, "label", "", "free text kept with the grant")
+	f.DurationVar(&m.ttl, "ttl", 0, "life of the credential (default: the profile's, 24h for agents)")
+	f.StringVarP(&m.out, "out", "o", "", "file to write, - for standard output (default .cotal/auth/creds/space.<hex>/<name>.creds)")
+	f.BoolVar(&m.renew, "renew", false, "a later credential of a name that is granted; replaces the file")
+	f.BoolVar(&m.force, "force", false, "replace a file that exists")
+	_ = c.RegisterFlagCompletionFunc("profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return profileNames(), cobra.ShellCompDirectiveNoFileComp
+	})
+	return c
+}
+
+func profileNames() []string {
+	out := make([]string, len(profiles))
+	for i, p := range profiles {
+		out[i] = string(p)
+	}
+	return out
+}
+
+// MintResult is what `cotal mint --json` prints. It never holds the credential itself.
+type MintResult struct {
+	command.V
+	Space     wire.Space `json:"space"`
+	Principal string     `json:"principal"`
+	UID       wire.UID   `json:"uid"`
+	Profile   string     `json:"profile"`
+	Role      string     `json:"role,omitempty"`
+	Subscribe []string   `json:"allowSubscribe"`
+	Publish   []string   `json:"allowPublish"`
+	Commands  []string   `json:"commands"`
+	UserKey   string     `json:"userKey"`
+	Expires   time.Time  `json:"expires"`
+	File      string     `json:"file,omitempty"`
+}
+
+func (r MintResult) human(p *command.Printer) {
+	p.Line("minted %s in space %s, profile %s, until %s", p.Bold(r.Principal), r.Space, r.Profile, r.Expires.Local().Format(time.DateTime))
+	if r.Role != "" {
+		p.Line("  takes messages of role: %s", r.Role)
+	}
+	p.Line("  reads channels: %s", list(r.Subscribe))
+	p.Line("  posts to channels: %s", list(r.Publish))
+	if len(r.Commands) > 0 {
+		p.Line("  commands: %s", list(r.Commands))
+	}
+	p.Line("  credential: %s", r.File)
+}
+
+func list(s []string) string {
+	if len(s) == 0 {
+		return "none"
+	}
+	return strings.Join(s, ", ")
+}
+
+// Run grants, mints, writes.
+func (m *mint) Run(ctx context.Context, e *command.Env) error {
+	if !slices.Contains(profileNames(), m.profile) {
+		return command.Usagef("--profile %q: want one of %s", m.profile, strings.Join(profileNames(), ", "))
+	}
+	if m.ttl < 0 {
+		return command.Usagef("--ttl %s: must not be negative", m.ttl)
+	}
+	if m.out == "-" && e.JSON {
+		return command.Usagef("--out - writes the credential to standard output, where --json writes its result")
+	}
+	if err := wire.ValidateActor(m.name); err != nil {
+		return err
+	}
+	t, err := target.Open(e)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	node, err := t.Node(ctx)
+	if err != nil {
+		return err
+	}
+	f, err := m.file(ctx, e, t)
+	if err != nil {
+		return err
+	}
+	creds, err := node.Authority().Issue(ctx, auth.Request{
+		Space: t.Space(), Actor: m.name, Profile: trust.Profile(m.profile), Role: m.role, Subscribe: m.subscribe,
+		Publish: m.publish, Commands: m.commands, Label: m.label, TTL: m.ttl, Renew: m.renew,
+	})
+	if err != nil {
+		return m.explain(err)
+	}
+	if err := f.write(ctx, creds.Reveal()); err != nil {
+		return command.Hint(err, "the name is granted; write its credential elsewhere: cotal mint "+m.name+" --renew --out <file>")
+	}
+	return m.print(e, creds.Identity(), f.path)
+}
+
+func (m *mint) print(e *command.Env, id trust.Identity, path string) error {
+	r := MintResult{
+		V: command.V1, Space: id.Space, Principal: id.Principal.String(), UID: id.UID, Profile: string(id.Profile), Role: id.Role,
+		Subscribe: orEmpty(id.Subscribe), Publish: orEmpty(id.Publish), Commands: orEmpty(id.Commands), UserKey: id.UserKey, Expires: id.Expires, File: path,
+	}
+	if path == "" {
+		e.Note("minted %s in space %s until %s", r.Principal, r.Space, r.Expires.Local().Format(time.DateTime))
+		return nil
+	}
+	if err := e.Print(r, r.human); err != nil {
+		return err
+	}
+	if id.Profile == trust.Agent && len(id.Subscribe)+len(id.Publish) == 0 {
+		e.Note("note: %s reads and posts to no channel; to change that: cotal mint %s --renew --allow-subscribe <pattern> --allow-publish <pattern>", m.name, m.name)
+	}
+	return nil
+}
+
+func (m *mint) explain(err error) error {
+	switch {
+	case errors.Is(err, wire.ErrExists):
+		return command.Hint(err, "a later credential of the same identity: cotal mint "+m.name+" --renew", "end that identity first: cotal revoke "+m.name)
+	case errors.Is(err, wire.ErrNotFound):
+		return command.Hint(err, "grant the name first, without --renew", "which names are granted: cotal grants")
+	}
+	return err
+}
+
+func orEmpty(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// file is where a credential goes.
+type file struct {
+	path  string // empty: standard output
+	write func(ctx context.Context, data []byte) error
+}
+
+// file decides where the credential goes and refuses before anything is granted when it could not go there.
+func (m *mint) file(ctx context.Context, e *command.Env, t *target.Target) (file, error) {
+	if m.out == "-" {
+		return file{write: func(_ context.Context, data []byte) error {
+			_, err := e.Stdout.Write(data)
+			return err
+		}}, nil
+	}
+	replace := m.renew || m.force
+	if m.out != "" {
+		path := m.out
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(e.Dir, path)
+		}
+		return m.outside(path, m.force || m.renew && isCreds(path))
+	}
+	store, err := t.Store()
+	if err != nil {
+		return file{}, err
+	}
+	key := t.Config.Project.CredsKey(t.Config.Space.Value, m.name)
+	path := t.Config.Project.CredsFile(t.Config.Space.Value, m.name)
+	if !replace {
+		if _, err := store.Get(ctx, key); err == nil {
+			return file{}, exists(path)
+		} else if !errors.Is(err, secret.ErrNotFound) {
+			return file{}, wire.Errorf(wire.CodeFailedPrecondition, "look for credential %q: %v", path, err)
+		}
+	}
+	return file{path: path, write: func(ctx context.Context, data []byte) error {
+		if replace {
+			return storeError(path, store.Put(ctx, key, data))
+		}
+		return storeError(path, store.Create(ctx, key, data))
+	}}, nil
+}
+
+// outside is a file that the person named.
+func (m *mint) outside(path string, replace bool) (file, error) {
+	if _, err := os.Lstat(path); err == nil && !replace {
+		return file{}, exists(path)
+	}
+	return file{path: path, write: func(_ context.Context, data []byte) error {
+		return config.WritePrivate(path, data, replace)
+	}}, nil
+}
+
+// isCreds reports whether the file holds a credential, so that a renewal may replace it.
+func isCreds(path string) bool {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist)
+	}
+	_, err = trust.ParseCredentials(data)
+	return err == nil
+}
+
+func exists(path string) error {
+	return command.Hint(wire.Errorf(wire.CodeAlreadyExists, "credential file %q exists and is not replaced", path),
+		"write elsewhere with --out, or replace it with --force; nothing was granted")
+}
+
+func storeError(path string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, secret.ErrExists):
+		return exists(path)
+	}
+	return wire.Errorf(wire.CodeFailedPrecondition, "write credential %q: %v", path, err)
+}

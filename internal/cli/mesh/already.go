@@ -1,0 +1,168 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cotal-go/cotal"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const (
+	// liveTimeout bounds one question to a node that should be there.
+	liveTimeout = 10 * time.Second
+	// recordEvery is how often a start that waits for another one looks for its record.
+	recordEvery = 50 * time.Millisecond
+)
+
+// already says what runs, asked of the node, and starts what does not. Somebody else holds the lock.
+func (u *up) already(ctx context.Context, e *command.Env, p *plan) error {
+	run, err := p.awaitRun(ctx, u.wait)
+	if err != nil {
+		return err
+	}
+	if err := p.differs(u, run); err != nil {
+		return err
+	}
+	var res UpResult
+	if run.Open {
+		res = UpResult{
+			V: command.V1, State: stateRunning, URL: run.URL, Root: p.project.Root, Space: p.space, PID: run.PID,
+			Mode: modeOpen, Spaces: []SpaceLine{{Name: p.space, State: stateServing}},
+		}
+		if err := target.Knock(ctx, run.URL); err != nil {
+			return p.mute(run, err)
+		}
+	} else if res, err = p.heal(ctx, e, run); err != nil {
+		return err
+	}
+	res.Log = run.Log
+	if err := e.Print(res, res.human); err != nil {
+		return err
+	}
+	return unserved(res.Spaces)
+}
+
+// awaitRun returns the record of the run that holds the lock, waiting for it when that run is only starting.
+func (p *plan) awaitRun(ctx context.Context, limit time.Duration) (*config.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(recordEvery)
+	defer tick.Stop()
+	for {
+		run, err := p.project.Run()
+		if err != nil {
+			return nil, command.Hint(err, "stop the process that runs the mesh, remove the file and run again")
+		}
+		if run != nil {
+			return run, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, command.Hint(wire.Errorf(wire.CodeUnavailable, "another start of project %q is under way and not ready yet", p.project.Root), "look again with: cotal status")
+		case <-tick.C:
+		}
+	}
+}
+
+// heal asks the node and makes it serve every space of the records.
+func (p *plan) heal(ctx context.Context, e *command.Env, run *config.Run) (UpResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	node, err := p.dial(ctx, e, run)
+	if err != nil {
+		return UpResult{}, p.mute(run, err)
+	}
+	defer func() { _ = node.Close() }()
+	st, err := node.Status(ctx)
+	if err != nil {
+		return UpResult{}, p.mute(run, err)
+	}
+	healed, err := p.serveAll(ctx, node, st)
+	if err != nil {
+		return UpResult{}, err
+	}
+	if len(healed) > 0 {
+		if st, err = node.Status(ctx); err != nil {
+			return UpResult{}, p.mute(run, err)
+		}
+	}
+	st.URL = run.URL
+	res := p.result(st)
+	res.Healed = healed
+	if len(healed) > 0 {
+		res.State = stateHealed
+	}
+	return res, nil
+}
+
+// serveAll adds the spaces that the records have and the node does not serve.
+func (p *plan) serveAll(ctx context.Context, node *cotal.NodeClient, st cotal.Status) ([]string, error) {
+	var healed []string
+	for _, name := range p.known {
+		if slices.ContainsFunc(st.Spaces, func(s cotal.SpaceStatus) bool { return s.Name == name }) {
+			continue
+		}
+		if err := node.AddSpace(ctx, name); err != nil {
+			return nil, fmt.Errorf("serve space %q again: %w", name, err)
+		}
+		healed = append(healed, fmt.Sprintf("space %q was not served and is now", name))
+	}
+	return healed, nil
+}
+
+func (p *plan) dial(ctx context.Context, e *command.Env, run *config.Run) (*cotal.NodeClient, error) {
+	store, err := target.OpenStore(p.project)
+	if err != nil {
+		return nil, err
+	}
+	tc, err := target.TLSConfig(run.CA)
+	if err != nil {
+		return nil, err
+	}
+	return cotal.DialNode(ctx, run.URL, store, &cotal.DialOptions{TLS: tc, Logger: e.Quiet()})
+}
+
+// mute explains a run that holds the lock and does not answer.
+func (p *plan) mute(run *config.Run, err error) error {
+	return command.Hint(fmt.Errorf("process %d runs the mesh of %q but gives no answer at %s: %w", run.PID, p.project.Root, run.URL, err),
+		"end it and start again: cotal down && cotal up --detach")
+}
+
+// differs refuses flags that the running mesh does not have: a running listener is never rebound.
+func (p *plan) differs(u *up, run *config.Run) error {
+	clash := func(flag, want, have string) error {
+		return command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "the mesh runs already with %s %s, not %s", flag, have, want), "restart it to change that: cotal down, then up again")
+	}
+	s, err := p.project.Settings()
+	if err != nil {
+		return err
+	}
+	host := s.Host
+	if host == "" {
+		host = defaultHost
+	}
+	switch {
+	case u.port != 0 && u.port != portOf(run.URL):
+		return clash("--port", fmt.Sprint(u.port), fmt.Sprint(portOf(run.URL)))
+	case u.host != "" && u.host != host:
+		return clash("--host", u.host, host)
+	case u.cert != "" && p.cert != run.CA:
+		return clash("--tls-cert", p.cert, orNone(run.CA))
+	case u.strict != nil && *u.strict != s.Strict:
+		return clash("--strict", fmt.Sprint(*u.strict), fmt.Sprint(s.Strict))
+	}
+	return nil
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
+}

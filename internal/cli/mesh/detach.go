@@ -1,0 +1,234 @@
+package mesh
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/process"
+	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// maxLog is the size from which on a start sets the log file aside as up.log.1.
+const maxLog = 16 << 20
+
+// childEnv are the variables that a detached run gets; nothing else of the shell's environment outlives it.
+var childEnv = []string{
+	"PATH", "HOME", "TMPDIR", "TZ", "LANG", "USER", "LOGNAME", config.EnvHome, config.EnvSpace, "GOMAXPROCS", "GOMEMLIMIT", "GOCOVERDIR",
+	"SystemRoot", "SystemDrive", "USERPROFILE", "LOCALAPPDATA", "USERNAME", "TEMP", "TMP", "PATHEXT",
+}
+
+// answer is the one line that a detached run writes to its parent: a result or a failure.
+type answer struct {
+	Result  *UpResult            `json:"result,omitempty"`
+	Failure *command.FailureBody `json:"failure,omitempty"`
+}
+
+// runDetached starts a child that outlives this process and returns when it is ready or has failed.
+func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan) error {
+	log, err := openLog(p.project.LogFile())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd, err := u.child(e, p)
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("start in the background: %w", err)
+	}
+	e.Progress("starting the mesh of %s in the background", p.project.Root)
+	if err := cmd.Start(); err != nil {
+		return wire.Errorf(wire.CodeInternal, "start in the background: %v", err)
+	}
+	res, err := await(ctx, out, cmd, p, u.wait)
+	if err != nil {
+		return err
+	}
+	if err := e.Print(*res, res.human); err != nil {
+		return err
+	}
+	return unserved(res.Spaces)
+}
+
+func (u *up) child(e *command.Env, p *plan) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.Command(self, u.args(e)...)
+	cmd.Args[0] = "cotal" // what process listings show
+	cmd.Dir = p.project.Root
+	cmd.Env = []string{}
+	for _, name := range childEnv {
+		if v := e.Getenv(name); v != "" {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	process.Detach(cmd)
+	return cmd, nil
+}
+
+// args repeats the flags that a person gave; the child works from the project's folder, so paths are absolute.
+func (u *up) args(e *command.Env) []string {
+	args := []string{"up", "--report"}
+	add := func(flag, v string) {
+		if v != "" {
+			args = append(args, "--"+flag+"="+v)
+		}
+	}
+	path := func(v string) string {
+		if v == "" {
+			return ""
+		}
+		return absolute(e.Dir, v)
+	}
+	add("space", e.Flags.Space)
+	add("host", u.host)
+	if u.port != 0 {
+		add("port", strconv.Itoa(u.port))
+	}
+	add("tls-cert", path(u.cert))
+	add("tls-key", path(u.key))
+	add("store-dir", path(u.storeDir))
+	if u.strict != nil {
+		add("strict", strconv.FormatBool(*u.strict))
+	}
+	if u.open {
+		args = append(args, "--open")
+	}
+	if e.Verbose {
+		args = append(args, "--verbose")
+	}
+	return args
+}
+
+// await reads the answer of the child. Its end without one means that it died.
+func await(ctx context.Context, out io.Reader, cmd *exec.Cmd, p *plan, limit time.Duration) (*UpResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	type read struct {
+		line []byte
+		err  error
+	}
+	got := make(chan read, 1)
+	go func() { // ends with the line, or when the child or this process ends
+		line, err := bufio.NewReader(out).ReadBytes('\n')
+		got <- read{line, err}
+	}()
+	select {
+	case r := <-got:
+		return decode(r.line, r.err, cmd, p)
+	case <-ctx.Done():
+		return nil, command.Hint(wire.Errorf(wire.CodeDeadlineExceeded, "the mesh of %q (pid %d) is still starting", p.project.Root, cmd.Process.Pid),
+			"look again with: cotal status", "its log: "+p.project.LogFile())
+	}
+}
+
+func decode(line []byte, err error, cmd *exec.Cmd, p *plan) (*UpResult, error) {
+	var a answer
+	if err == nil {
+		err = json.Unmarshal(line, &a)
+	}
+	switch {
+	case err != nil && len(line) == 0:
+		_ = cmd.Wait()
+		return nil, command.Hint(wire.Errorf(wire.CodeInternal, "the mesh of %q ended before it was ready: %v", p.project.Root, cmd.ProcessState),
+			"its log: "+p.project.LogFile())
+	case err != nil:
+		return nil, wire.Errorf(wire.CodeInternal, "read answer of the background process: %v", err)
+	case a.Failure != nil:
+		_ = cmd.Wait()
+		f := a.Failure
+		return nil, command.Hint(&wire.Error{Code: f.Code, Message: f.Message, Outcome: f.Outcome, Details: f.Details}, f.Hints...)
+	case a.Result == nil:
+		return nil, wire.Errorf(wire.CodeInternal, "read answer of the background process: neither result nor failure")
+	}
+	_ = cmd.Process.Release()
+	return a.Result, nil
+}
+
+// runReporting is the child's side: one line on standard output, which is then closed.
+func (u *up) runReporting(ctx context.Context, e *command.Env) error {
+	reported := false
+	tell := func(a answer) error {
+		reported = true
+		line, err := json.Marshal(a)
+		if err != nil {
+			return fmt.Errorf("encode answer: %w", err)
+		}
+		if _, err := e.Stdout.Write(append(line, '\n')); err != nil {
+			return fmt.Errorf("answer the starting process: %w", err)
+		}
+		if c, ok := e.Stdout.(io.Closer); ok {
+			_ = c.Close()
+		}
+		return nil
+	}
+	err := u.serve(ctx, e, tell)
+	if err != nil && !reported {
+		f := command.FailureOf(err).Error
+		return errors.Join(err, tell(answer{Failure: &f}))
+	}
+	return err
+}
+
+func (u *up) serve(ctx context.Context, e *command.Env, tell func(answer) error) error {
+	p, err := u.newPlan(e)
+	if err != nil {
+		return err
+	}
+	release, err := p.lock()
+	if err != nil {
+		return err
+	}
+	if release == nil {
+		return command.Hint(wire.Errorf(wire.CodeConflict, "another start of project %q came first", p.project.Root), "look with: cotal status")
+	}
+	defer release()
+	return p.run(ctx, e, func(r UpResult) error {
+		r.Log = p.project.LogFile()
+		if err := p.noteLog(r.Log); err != nil {
+			return err
+		}
+		return tell(answer{Result: &r})
+	})
+}
+
+// noteLog adds the log file to the record of the run.
+func (p *plan) noteLog(path string) error {
+	run, err := p.project.Run()
+	if err != nil || run == nil {
+		return err
+	}
+	run.Log = path
+	return p.project.SaveRun(*run)
+}
+
+func openLog(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "make log folder: %v", err)
+	}
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		_ = os.Rename(path, strings.TrimSuffix(path, ".1")+".1")
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "open log file: %v", err)
+	}
+	return f, nil
+}

@@ -1,0 +1,218 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cotal-go/cotal"
+	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/buildinfo"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/process"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/secret"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// run boots the mesh here, calls ready once it serves, and serves until ctx ends or somebody asks the node to stop.
+// The caller holds the lock of the project.
+func (p *plan) run(ctx context.Context, e *command.Env, ready func(UpResult) error) error {
+	healed, err := p.leftover()
+	if err != nil {
+		return err
+	}
+	e.Progress("starting the mesh of %s", p.project.Root)
+	node, done, err := p.boot(ctx, e)
+	if err != nil {
+		return err
+	}
+	// From here on the node runs: every way out stops it and waits.
+	res, err := p.record(ctx, node, healed)
+	if err == nil {
+		err = ready(res)
+	}
+	if err != nil {
+		done.stop()
+		<-done.ended
+		p.forget()
+		return err
+	}
+	<-done.ended
+	p.forget()
+	if done.err != nil {
+		return command.Hint(done.err, "start it again: cotal up")
+	}
+	return nil
+}
+
+// running is a node in its goroutine.
+type running struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // set before ended is closed
+}
+
+// boot starts the node on the first port that works out.
+func (p *plan) boot(ctx context.Context, e *command.Env) (*cotal.Node, *running, error) {
+	store, err := p.store()
+	if err != nil {
+		return nil, nil, err
+	}
+	log := e.Logger(slog.LevelWarn)
+	port, err := p.choosePort(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if port == 0 {
+		port = broker.RandomPort
+	}
+	node := cotal.New(store, &cotal.Options{
+		StateDir: p.stateDir(), Host: p.host, Port: port, Transport: p.transport(), Strict: p.strict, Open: p.open,
+		Spaces: []string{p.space}, Logger: log,
+	})
+	runCtx, cancel := context.WithCancel(ctx)
+	r := &running{stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(r.ended)
+		defer cancel()
+		r.err = node.Run(runCtx)
+	}()
+	select {
+	case <-node.Ready():
+		return node, r, nil
+	case <-r.ended:
+		if r.err == nil {
+			r.err = wire.Errorf(wire.CodeCancelled, "start mesh: interrupted before it was ready")
+		}
+		return nil, nil, p.explain(r.err)
+	}
+}
+
+func (p *plan) store() (secret.Store, error) {
+	if p.open {
+		return nil, nil
+	}
+	return target.OpenStore(p.project)
+}
+
+func (p *plan) transport() broker.Transport {
+	if p.cert != "" {
+		return broker.TLS(p.cert, p.key)
+	}
+	return broker.Plaintext()
+}
+
+// explain adds what a person can do about a start that did not work.
+func (p *plan) explain(err error) error {
+	switch wire.CodeOf(err) {
+	case wire.CodeConflict:
+		return command.Hint(err, "choose another port with --port, or end the process that holds it")
+	case wire.CodeFailedPrecondition:
+		return command.Hint(err, "nothing was started; the records of the project are in "+p.project.Dir)
+	}
+	return err
+}
+
+// leftover looks at the record of a run that holds no lock any more: it ended without being able to say so.
+func (p *plan) leftover() ([]string, error) {
+	old, err := p.project.Run()
+	if err != nil {
+		// The record only says where a run was. It is replaced, and the person is told.
+		return []string{"the record of the last run could not be read and was replaced"}, p.project.ForgetRun()
+	}
+	if old == nil {
+		return nil, nil
+	}
+	return []string{fmt.Sprintf("the last run (pid %d) ended without a clean stop; nothing that was acknowledged is lost", old.PID)}, nil
+}
+
+// record leaves for other commands where the mesh runs, once it does.
+func (p *plan) record(ctx context.Context, node *cotal.Node, healed []string) (UpResult, error) {
+	st, err := node.Status(ctx)
+	if err != nil {
+		return UpResult{}, err
+	}
+	self, err := process.Self()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return UpResult{}, fmt.Errorf("identify this process: %w", err)
+	}
+	st.URL = p.dialURL(st.URL)
+	run := config.Run{
+		PID: st.PID, Start: self.Start, URL: st.URL, CA: p.cert, Spaces: node.Spaces(), Open: p.open,
+		Version: buildinfo.Version(), Started: st.Started.UTC().Truncate(time.Second),
+	}
+	if err := p.project.SaveRun(run); err != nil {
+		return UpResult{}, err
+	}
+	if err := p.project.SavePort(portOf(st.URL)); err != nil {
+		return UpResult{}, err
+	}
+	if err := p.project.SaveSettings(p.remember()); err != nil {
+		return UpResult{}, err
+	}
+	mesh := config.Mesh{Root: p.project.Root, URL: run.URL, CA: run.CA, Space: p.space, Spaces: run.Spaces, Open: p.open}
+	if err := p.machine.Save(mesh); err != nil {
+		return UpResult{}, err
+	}
+	res := p.result(st)
+	res.State, res.Healed = stateStarted, healed
+	if len(healed) > 0 {
+		res.State = stateHealed
+	}
+	return res, nil
+}
+
+// dialURL is the address under which this machine reaches the mesh: an address that stands for all of them cannot
+// be dialled everywhere.
+func (p *plan) dialURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	scheme, host := "nats", u.Hostname()
+	if p.cert != "" {
+		scheme = "tls"
+	}
+	if host == "0.0.0.0" || host == "::" {
+		host = defaultHost
+	}
+	norm, err := config.ServerURL(scheme + "://" + hostPort(host, u.Port()))
+	if err != nil {
+		return address
+	}
+	return norm
+}
+
+func hostPort(host, port string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]:" + port
+	}
+	return host + ":" + port
+}
+
+func (p *plan) result(st cotal.Status) UpResult {
+	return UpResult{
+		V: command.V1, State: stateRunning, URL: st.URL, Root: p.project.Root, Space: p.space, Spaces: spaceLines(st),
+		PID: st.PID, Mode: st.Mode, Storage: st.Durability,
+	}
+}
+
+func spaceLines(st cotal.Status) []SpaceLine {
+	out := make([]SpaceLine, 0, len(st.Spaces))
+	for _, s := range st.Spaces {
+		out = append(out, SpaceLine{Name: s.Name, State: s.Delivery, Error: s.Error})
+	}
+	return out
+}
+
+// forget takes back what record left. Failures are of no use to anybody: the lock decides, not the files.
+func (p *plan) forget() {
+	_ = p.project.ForgetRun()
+	_ = p.machine.Forget(p.project.Root)
+}

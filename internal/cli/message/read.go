@@ -1,0 +1,180 @@
+package message
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const readLong = `
+Prints stored messages of a channel, oldest first: the last 50, or as --last, --since or --from say. With --all every
+page up to the present end is read; otherwise one page, and a note how to go on when there is more.
+
+Each message is shown with its sender and time as the broker recorded them.
+`
+
+const readExample = `
+  cotal read general
+  cotal read team.backend --since 2h
+  cotal read general --from 1200 --all --json
+`
+
+// defaultLast is how many messages are read when nothing else is asked.
+const defaultLast = 50
+
+// read prints history.
+type read struct {
+	channel string
+	last    int
+	since   string
+	from    uint64
+	limit   int
+	all     bool
+}
+
+// NewRead adds `cotal read`.
+func NewRead(t *command.Tree) *cobra.Command {
+	r := &read{}
+	c := t.Add(command.Spec{
+		Use: "read <channel> [flags]", Short: "Print stored messages of a channel", Long: readLong, Example: readExample,
+		Args: command.One("channel", &r.channel), Target: command.TargetPerson, Complete: channels,
+	}, r)
+	f := c.Flags()
+	f.IntVar(&r.last, "last", 0, "the last n messages (default 50)")
+	f.StringVar(&r.since, "since", "", "messages stored since then: a duration (2h, 3d) or a time (2006-01-02T15:04:05Z)")
+	f.Uint64Var(&r.from, "from", 0, "messages from this stream sequence on")
+	f.IntVar(&r.limit, "limit", 0, "most messages of one page")
+	f.BoolVar(&r.all, "all", false, "every page up to the end")
+	return c
+}
+
+// PageEnd is the last line of `cotal read --json`.
+type PageEnd struct {
+	command.V
+	End       bool   `json:"end"`
+	Channel   string `json:"channel"`
+	Count     int    `json:"count"`
+	Next      uint64 `json:"next,omitempty"` // for --from; absent when nothing followed
+	Remaining uint64 `json:"remaining"`
+	Skipped   int    `json:"skipped,omitempty"` // stored messages that do not keep to the contract
+}
+
+// Run reads page by page.
+func (r *read) Run(ctx context.Context, e *command.Env) error {
+	req, err := r.request(time.Now())
+	if err != nil {
+		return err
+	}
+	t, err := target.Open(e)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	ep, err := t.Endpoint(ctx, target.Looking)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ep.Close() }()
+	end := PageEnd{V: command.V1, End: true, Channel: req.Channel}
+	for {
+		page, err := ep.History(ctx, req)
+		if err != nil {
+			return t.Explain(err)
+		}
+		if err := show(e, page, &end); err != nil {
+			return err
+		}
+		if page.Next == 0 || !r.all {
+			break
+		}
+		e.Progress("%d messages read, %d to go", end.Count, page.Remaining)
+		req.From, req.Last, req.Since = page.Next, 0, 0
+	}
+	return r.finish(e, end)
+}
+
+func (r *read) request(now time.Time) (wire.HistoryRequest, error) {
+	req := wire.HistoryRequest{Channel: strings.TrimPrefix(r.channel, "#"), Limit: r.limit, From: r.from, Last: r.last}
+	if err := wire.ValidateChannel(req.Channel); err != nil {
+		return req, err
+	}
+	if r.last < 0 || r.limit < 0 {
+		return req, command.Usagef("--last and --limit must not be negative")
+	}
+	set := 0
+	for _, given := range []bool{r.last > 0, r.since != "", r.from > 0} {
+		if given {
+			set++
+		}
+	}
+	if set > 1 {
+		return req, command.Usagef("--last, --since and --from exclude each other")
+	}
+	if r.since != "" {
+		at, err := Since(r.since, now)
+		if err != nil {
+			return req, err
+		}
+		req.Since = at.UnixMilli()
+	}
+	if set == 0 && !r.all {
+		req.Last = defaultLast
+	}
+	return req, nil
+}
+
+// show prints a page and counts it.
+func show(e *command.Env, page endpoint.HistoryPage, end *PageEnd) error {
+	for _, d := range page.Messages {
+		en := view.EntryOf(d)
+		if err := e.Each(en, en.Text); err != nil {
+			return err
+		}
+		end.Count++
+	}
+	end.Next, end.Remaining = page.Next, page.Remaining
+	end.Skipped += page.Skipped
+	return nil
+}
+
+func (r *read) finish(e *command.Env, end PageEnd) error {
+	if e.JSON {
+		return e.Each(end, nil)
+	}
+	if end.Skipped > 0 {
+		e.Note("%d stored messages were left out: they do not keep to the contract", end.Skipped)
+	}
+	if end.Next > 0 {
+		e.Note("%d more; go on with: cotal read %s --from %d", end.Remaining, end.Channel, end.Next)
+	}
+	if end.Count == 0 && end.Next == 0 {
+		e.Note("no messages")
+	}
+	return nil
+}
+
+// Since reads a point in time: a duration before now, with d for days, or an RFC 3339 time.
+func Since(s string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, s); err == nil {
+		return at, nil
+	}
+	d, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || d < 0 {
+		return time.Time{}, command.Usagef("--since %q: want a duration such as 90m or 3d, or a time such as 2006-01-02T15:04:05Z", s)
+	}
+	return now.Add(-d), nil
+}

@@ -1,0 +1,243 @@
+package message
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const sendLong = `
+Sends one message as you: to a channel, to one peer, or to anyone with a role. The receipt says under which sequence
+the broker stored it; whether and when somebody reads it is up to them.
+`
+
+// NewSend adds `cotal send`.
+func NewSend(t *command.Tree) *cobra.Command {
+	return t.Group("send", "Send a message to a channel, a peer or a role", sendLong,
+		newSend(t, command.Spec{Use: "msg <channel> <text|-> [flags]", Short: "Post to a channel", Long: msgLong, Example: msgExample, Complete: channels}, view.KindChannel),
+		newSend(t, command.Spec{Use: "dm <peer> <text|-> [flags]", Short: "Send a direct message", Long: dmLong, Example: dmExample, Complete: names}, view.KindDirect),
+		newSend(t, command.Spec{Use: "ask <role> <text|-> [flags]", Short: "Ask anyone with a role", Long: askLong, Example: askExample}, view.KindRole),
+	)
+}
+
+const textLong = `
+With - the text is read from standard input, up to its end. A name written as @name in the text is a mention.
+`
+
+const msgLong = `
+Posts to a channel. Everyone who reads the channel now gets it; others find it in the history.
+` + textLong
+
+const msgExample = `
+  cotal send msg general "build is green"
+  git log -1 | cotal send msg team.backend -
+`
+
+const dmLong = `
+Sends a direct message to one peer, named by its principal (local.nova) or by its name when only one peer has it. It is
+kept for a peer that is away.
+` + textLong
+
+const dmExample = `
+  cotal send dm nova "can you look at the failing test?"
+  cotal send dm local.nova --reply-to 01J9Z2 "yes"
+`
+
+const askLong = `
+Asks a role. Exactly one of its holders takes the message, now or when one comes.
+` + textLong
+
+const askExample = `
+  cotal send ask reviewer "please review the change on branch fix-42"
+  cotal send ask reviewer - < request.txt
+`
+
+func channels(ctx context.Context, e *command.Env, args []string) []string {
+	if len(args) > 0 {
+		return nil
+	}
+	return target.CompleteChannels(ctx, e)
+}
+
+func names(ctx context.Context, e *command.Env, args []string) []string {
+	if len(args) > 0 {
+		return nil
+	}
+	return target.CompleteNames(ctx, e)
+}
+
+// send sends one message.
+type send struct {
+	kind     string
+	to, text string
+
+	id       string
+	replyTo  string
+	context  string
+	mentions []string
+	data     string
+}
+
+func newSend(t *command.Tree, spec command.Spec, kind string) *cobra.Command {
+	s := &send{kind: kind}
+	spec.Target = command.TargetPerson
+	spec.Args = func(args []string) error {
+		if len(args) != 2 {
+			return command.Usagef("want two operands, the addressee and the text in quotes, got %d", len(args))
+		}
+		s.to, s.text = args[0], args[1]
+		return nil
+	}
+	c := t.Add(spec, s)
+	f := c.Flags()
+	f.StringVar(&s.id, "id", "", "message id; sending the same id again within two minutes stores nothing twice")
+	f.StringVar(&s.replyTo, "reply-to", "", "id of the message that this one answers")
+	f.StringVar(&s.context, "context", "", "id that ties a conversation together")
+	f.StringSliceVar(&s.mentions, "mention", nil, "names to mention besides those in the text")
+	f.StringVar(&s.data, "data", "", "JSON to send along as a data part")
+	return c
+}
+
+// SendResult is what `cotal send --json` prints.
+type SendResult struct {
+	command.V
+	ID        string     `json:"id"`
+	Space     wire.Space `json:"space"`
+	From      string     `json:"from"`
+	Kind      string     `json:"kind"` // channel, direct, role
+	To        string     `json:"to"`
+	Stream    string     `json:"stream"`
+	Sequence  uint64     `json:"sequence"`
+	Duplicate bool       `json:"duplicate,omitempty"`
+	// Recipient is what the roster said about the peer of a direct message when it was sent.
+	Recipient string `json:"recipient,omitempty"`
+}
+
+func (r SendResult) human(p *command.Printer) {
+	to := r.To
+	switch r.Kind {
+	case view.KindChannel:
+		to = "#" + to
+	case view.KindRole:
+		to = "role " + to
+	}
+	line := "→ " + p.Bold(to) + "  stored seq " + strconv.FormatUint(r.Sequence, 10)
+	if r.Duplicate {
+		line += ", stored before"
+	}
+	switch r.Kind {
+	case view.KindDirect:
+		line += "; recipient " + r.Recipient + " at send"
+	case view.KindRole:
+		line += "; one holder of the role will take it"
+	}
+	p.Line("%s", line)
+	p.Line("  %s", p.Dim("from "+r.From+" in space "+string(r.Space)+", id "+command.Safe(r.ID)))
+}
+
+// Run sends.
+func (s *send) Run(ctx context.Context, e *command.Env) error {
+	draft, err := s.draft(e)
+	if err != nil {
+		return err
+	}
+	t, err := target.Open(e)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	ep, err := t.Endpoint(ctx, target.Speaking)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ep.Close() }()
+	res := SendResult{V: command.V1, Space: ep.Space(), From: ep.Principal().String(), Kind: s.kind, To: s.to}
+	var receipt endpoint.Receipt
+	switch s.kind {
+	case view.KindChannel:
+		res.To = strings.TrimPrefix(s.to, "#")
+		receipt, err = ep.Post(ctx, res.To, draft)
+	case view.KindRole:
+		receipt, err = ep.Ask(ctx, res.To, draft)
+	default:
+		var peer target.Peer
+		if peer, err = t.FindPeer(ctx, ep, strings.TrimPrefix(s.to, "@")); err != nil {
+			return err
+		}
+		res.To, res.Recipient = peer.Principal, peer.Status
+		receipt, err = ep.Direct(ctx, peer.ID(), draft)
+	}
+	if err != nil {
+		return s.explain(err)
+	}
+	res.ID, res.Stream, res.Sequence, res.Duplicate = receipt.ID, receipt.Stream, receipt.Sequence, receipt.Duplicate
+	return e.Print(res, res.human)
+}
+
+func (s *send) explain(err error) error {
+	switch wire.CodeOf(err) {
+	case wire.CodeDeadlineExceeded, wire.CodeCancelled:
+		if s.id != "" {
+			return command.Hint(err, "it may be stored; sending it again with --id "+s.id+" within two minutes stores nothing twice")
+		}
+		return command.Hint(err, "it may be stored; look before sending it again: cotal read")
+	case wire.CodePermissionDenied:
+		return command.Hint(err, "ask the operator of the space for: cotal mint <name> --renew --allow-publish <channel>")
+	}
+	return err
+}
+
+func (s *send) draft(e *command.Env) (endpoint.Draft, error) {
+	d := endpoint.Draft{ID: s.id, ReplyTo: s.replyTo, ContextID: s.context}
+	text := s.text
+	if text == "-" {
+		var err error
+		if text, err = readText(e.Stdin); err != nil {
+			return d, err
+		}
+	}
+	if text != "" {
+		d.Parts = append(d.Parts, wire.Text(text))
+	}
+	if s.data != "" {
+		if !json.Valid([]byte(s.data)) {
+			return d, command.Usagef("--data: not JSON")
+		}
+		part, err := wire.Data(json.RawMessage(s.data))
+		if err != nil {
+			return d, err
+		}
+		d.Parts = append(d.Parts, part)
+	}
+	if len(d.Parts) == 0 {
+		return d, command.Usagef("the message is empty")
+	}
+	d.Mentions = view.Mentions(text, s.mentions)
+	return d, nil
+}
+
+// readText reads a message from a pipe; what is longer than a message can be is refused, not cut.
+func readText(r io.Reader) (string, error) {
+	data, err := io.ReadAll(io.LimitReader(r, wire.MaxMessage+1))
+	if err != nil {
+		return "", wire.Errorf(wire.CodeInternal, "read text from standard input: %v", err)
+	}
+	if len(data) > wire.MaxMessage {
+		return "", wire.Errorf(wire.CodeBadRequest, "text of standard input has more than %d bytes, the limit of a message", wire.MaxMessage)
+	}
+	if !utf8.Valid(data) {
+		return "", wire.Errorf(wire.CodeBadRequest, "text of standard input is not UTF-8")
+	}
+	return strings.TrimRight(string(data), "\n"), nil
+}

@@ -1,0 +1,163 @@
+package message
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const tailLong = `
+Prints messages as they come, until Ctrl-C: those of every channel, or of the channel patterns given with --channel.
+Messages that were missed, for example while the connection was away, are reported with their range.
+
+With --dm your own direct messages are printed too. A direct message is handed out once: printed here, it counts as
+handled and is not shown again elsewhere.
+`
+
+const tailExample = `
+  cotal tail
+  cotal tail --channel 'team.>' --channel general
+  cotal tail --dm --json
+`
+
+// tail prints live messages.
+type tail struct {
+	patterns []string
+	dm       bool
+	count    int
+}
+
+// NewTail adds `cotal tail`.
+func NewTail(t *command.Tree) *cobra.Command {
+	tl := &tail{}
+	c := t.Add(command.Spec{Use: "tail [flags]", Short: "Print messages as they come", Long: tailLong, Example: tailExample, Target: command.TargetPerson}, tl)
+	f := c.Flags()
+	f.StringSliceVar(&tl.patterns, "channel", nil, "channel pattern to follow, may be repeated (default: every channel)")
+	f.BoolVar(&tl.dm, "dm", false, "also your own direct messages, which then count as handled")
+	f.IntVarP(&tl.count, "count", "n", 0, "end after this many messages")
+	_ = c.RegisterFlagCompletionFunc("channel", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return target.CompleteChannels(c.Context(), t.Env), cobra.ShellCompDirectiveNoFileComp
+	})
+	return c
+}
+
+// printer writes messages and notices of several goroutines in turn.
+type printer struct {
+	e    *command.Env
+	stop context.CancelFunc
+
+	mu   sync.Mutex // guards the fields below and the output
+	left int        // messages until the end; negative: no end
+	err  error
+}
+
+// entry prints one message. It reports false when the message was not printed: the output ended.
+func (p *printer) entry(en view.Entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil || p.left == 0 {
+		return false
+	}
+	if p.err = p.e.Each(en, en.Text); p.err != nil {
+		p.stop()
+		return false
+	}
+	if p.left--; p.left == 0 {
+		p.stop()
+	}
+	return true
+}
+
+// event prints what happened to the connection. Per-message refusals are for the log.
+func (p *printer) event(ev endpoint.Event) {
+	name := view.EventName(ev)
+	if name == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.e.JSON {
+		if err := p.e.Each(view.Notice{V: command.V1, Event: name, Text: ev.String()}, nil); err != nil && p.err == nil {
+			p.err = err
+			p.stop()
+		}
+		return
+	}
+	p.e.Note("-- %s", command.Safe(ev.String()))
+}
+
+// Run follows until the person ends it.
+func (tl *tail) Run(ctx context.Context, e *command.Env) error {
+	patterns := tl.patterns
+	if len(patterns) == 0 {
+		patterns = []string{">"}
+	}
+	for i, pt := range patterns {
+		patterns[i] = strings.TrimPrefix(pt, "#")
+		if err := wire.ValidatePattern(patterns[i]); err != nil {
+			return err
+		}
+	}
+	if tl.count < 0 {
+		return command.Usagef("--count must not be negative")
+	}
+	t, err := target.Open(e)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	parent := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := &printer{e: e, stop: cancel, left: -1}
+	if tl.count > 0 {
+		p.left = tl.count
+	}
+	why := target.Looking
+	if tl.dm {
+		why = target.Listening
+	}
+	ep, err := t.Endpoint(ctx, why, target.WithEvents(p.event))
+	if err != nil {
+		return err
+	}
+	if err := tl.follow(ctx, ep, patterns, p); err != nil {
+		_ = ep.Close()
+		return t.Explain(err)
+	}
+	e.Note("following %s in space %s; Ctrl-C ends", strings.Join(patterns, ", "), ep.Space())
+	<-ctx.Done()
+	_ = ep.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil && parent.Err() == nil {
+		return p.err
+	}
+	return nil
+}
+
+func (tl *tail) follow(ctx context.Context, ep *endpoint.Endpoint, patterns []string, p *printer) error {
+	for _, pt := range patterns {
+		if _, err := ep.Join(ctx, pt, func(d *endpoint.Delivery) { p.entry(view.EntryOf(d)) }); err != nil {
+			return err
+		}
+	}
+	if !tl.dm {
+		return nil
+	}
+	return ep.HandleDirect(ctx, func(d *endpoint.Delivery) {
+		if p.entry(view.EntryOf(d)) {
+			_ = d.Ack(context.WithoutCancel(ctx))
+		} else {
+			_ = d.Nak(context.WithoutCancel(ctx), 0)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package person
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const joinLong = `
+Takes part in the space from this terminal: others see you in the roster, what is posted to the channels you follow is
+printed as it comes, and so are direct messages to you. A line you type is posted to the current channel.
+
+  /who                who is here
+  /dm <peer> <text>   send a direct message
+  /ask <role> <text>  ask anyone with a role
+  /status <s> [text]  say what you are doing: idle, waiting or working
+  /channel <name>     make another channel the current one
+  /quit               leave (also Ctrl-D)
+
+Without a terminal the lines come from standard input and the command leaves when it ends. An operand cotal://host/space
+(cotals:// for TLS) names the mesh instead of the flags; a link carries no more than an open mesh needs.
+`
+
+const joinExample = `
+  cotal join
+  cotal join --channel team.backend --channel 'alerts.>'
+  printf 'build %s is done\n' 42 | cotal join --channel general
+`
+
+// join takes part in a space.
+type join struct {
+	link     string
+	channels []string
+	history  int
+}
+
+const (
+	defaultChannel = "general"
+	defaultHistory = 10
+)
+
+// NewJoin adds `cotal join`.
+func NewJoin(t *command.Tree) *cobra.Command {
+	j := &join{}
+	c := t.Add(command.Spec{
+		Use: "join [link] [flags]", Short: "Take part from this terminal", Long: joinLong, Example: joinExample,
+		Args: command.Maybe("link", &j.link), Target: command.TargetPerson,
+	}, j)
+	f := c.Flags()
+	f.StringSliceVar(&j.channels, "channel", nil, "channel or pattern to follow, may be repeated; the first channel is the current one (default general)")
+	f.IntVar(&j.history, "history", defaultHistory, "how many stored messages of the current channel to show first")
+	_ = c.RegisterFlagCompletionFunc("channel", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return target.CompleteChannels(c.Context(), t.Env), cobra.ShellCompDirectiveNoFileComp
+	})
+	return c
+}
+
+// Run joins, talks, leaves.
+func (j *join) Run(ctx context.Context, e *command.Env) error {
+	if j.history < 0 {
+		return command.Usagef("--history must not be negative")
+	}
+	var link *wire.Link
+	if j.link != "" {
+		l, err := wire.ParseLink(j.link)
+		if err != nil {
+			return err
+		}
+		link = &l
+	}
+	patterns, current, err := j.follow(link)
+	if err != nil {
+		return err
+	}
+	t, err := target.OpenLink(e, link)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &session{t: t, broken: make(chan struct{}), here: map[string]bool{}}
+	defer s.wg.Wait()
+	if s.ep, err = t.Endpoint(ctx, target.Joining, target.WithEvents(s.event)); err != nil {
+		return err
+	}
+	defer func() { _ = s.ep.Close() }()
+	sc, err := openScreen(ctx, e)
+	if err != nil {
+		return err
+	}
+	s.attach(sc)
+	defer s.leave()
+	if err := s.begin(ctx, patterns, current, j.history); err != nil {
+		return t.Explain(err)
+	}
+	return s.loop(ctx)
+}
+
+// follow is what to subscribe to, and the first concrete channel of it.
+func (j *join) follow(link *wire.Link) (patterns []string, current string, err error) {
+	patterns = j.channels
+	if len(patterns) == 0 && link != nil {
+		patterns = link.Channels
+	}
+	if len(patterns) == 0 {
+		patterns = []string{defaultChannel}
+	}
+	out := make([]string, len(patterns))
+	for i, p := range patterns {
+		out[i] = strings.TrimPrefix(p, "#")
+		if err := wire.ValidatePattern(out[i]); err != nil {
+			return nil, "", err
+		}
+		if current == "" && wire.ValidateChannel(out[i]) == nil {
+			current = out[i]
+		}
+	}
+	return out, current, nil
+}
+
+// loop does what each line asks for, until the person leaves.
+func (s *session) loop(ctx context.Context) error {
+	for {
+		s.showPrompt()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.broken:
+			return s.outputError()
+		case l := <-s.screen.lines:
+			if errors.Is(l.err, io.EOF) {
+				return s.failed
+			}
+			if l.err != nil {
+				return l.err
+			}
+			a, err := parse(l.text)
+			if err == nil {
+				err = s.do(ctx, a)
+			}
+			if errors.Is(err, errQuit) {
+				return s.failed
+			}
+			if err != nil {
+				s.refuse(ctx, err)
+			}
+		}
+	}
+}

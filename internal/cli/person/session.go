@@ -1,0 +1,361 @@
+package person
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// errQuit ends a session at the person's wish.
+var errQuit = errors.New("quit")
+
+// session is one person in one space.
+type session struct {
+	t       *target.Target
+	ep      *endpoint.Endpoint
+	current string   // channel of plain text; used by the loop alone
+	joined  []string // patterns; used by the loop alone
+	failed  error    // first refusal of a headless session; used by the loop alone
+
+	wg     sync.WaitGroup // counts the session's own goroutines
+	broken chan struct{}  // closed when the output is gone
+
+	mu     sync.Mutex // guards the fields below and the output
+	screen *screen    // set once, before anything but events is received
+	over   bool       // nothing is printed any more
+	err    error
+	here   map[string]bool // principals that are there
+}
+
+// attach makes the screen the session's.
+func (s *session) attach(sc *screen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.screen = sc
+}
+
+// leave ends all output and gives the terminal back.
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.screen.restore()
+}
+
+// begin shows where the person is and starts to listen.
+func (s *session) begin(ctx context.Context, patterns []string, current string, history int) error {
+	s.current = current
+	s.say("you are %s in space %s; /help lists the commands", s.ep.Principal(), s.ep.Space())
+	if current != "" && history > 0 {
+		if err := s.backlog(ctx, history); err != nil {
+			return err
+		}
+	}
+	for _, p := range patterns {
+		if err := s.listen(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := s.ep.HandleDirect(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d) }); err != nil {
+		return err
+	}
+	if s.ep.Identity().Role != "" {
+		if err := s.ep.HandleRole(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d) }); err != nil {
+			return err
+		}
+	}
+	s.watch(ctx)
+	return nil
+}
+
+// backlog shows the last stored messages, as far as the channel's settings show them to those who join.
+func (s *session) backlog(ctx context.Context, n int) error {
+	page, err := s.ep.History(ctx, wire.HistoryRequest{Channel: s.current, Last: n, Replay: true})
+	if err != nil {
+		return err
+	}
+	for _, d := range page.Messages {
+		s.show(d)
+	}
+	return nil
+}
+
+func (s *session) listen(ctx context.Context, pattern string) error {
+	if slices.ContainsFunc(s.joined, func(have string) bool { return wire.PatternCovers(have, pattern) }) {
+		return nil
+	}
+	_, err := s.ep.Join(ctx, pattern, func(d *endpoint.Delivery) {
+		if d.Sender != s.ep.Principal() { // what the person said is on the screen already
+			s.show(d)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.joined = append(s.joined, pattern)
+	return nil
+}
+
+// settle shows a direct or role message; shown, it is handled.
+func (s *session) settle(ctx context.Context, d *endpoint.Delivery) {
+	if s.show(d) {
+		_ = d.Ack(context.WithoutCancel(ctx))
+		return
+	}
+	_ = d.Nak(context.WithoutCancel(ctx), 0)
+}
+
+// show prints a message and reports whether it could.
+func (s *session) show(d *endpoint.Delivery) bool {
+	en := view.EntryOf(d)
+	return s.print(en, en.Text)
+}
+
+func (s *session) print(v any, human func(*command.Printer)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil || s.over {
+		return false
+	}
+	if s.err = s.screen.env.Each(v, human); s.err != nil {
+		close(s.broken)
+		return false
+	}
+	return true
+}
+
+func (s *session) outputError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *session) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.screen.note(format, args...)
+	}
+}
+
+// watch tells who comes and goes.
+func (s *session) watch(ctx context.Context) {
+	s.wg.Go(func() {
+		err := s.ep.WatchRoster(ctx, s.roster) // ends with ctx or the endpoint
+		if err != nil && !errors.Is(err, endpoint.ErrClosed) {
+			s.say("who comes and goes is not shown: %s", command.Safe(err.Error()))
+		}
+	})
+}
+
+func (s *session) roster(u endpoint.RosterUpdate) {
+	if u.Snapshot {
+		s.mu.Lock()
+		s.here = map[string]bool{}
+		s.mu.Unlock()
+	}
+	for _, en := range u.Entries {
+		s.arrival(target.PeerOf(en), u.Snapshot)
+	}
+	for _, id := range u.Removed {
+		s.mu.Lock()
+		delete(s.here, id)
+		s.mu.Unlock()
+	}
+}
+
+// arrival keeps track of one peer and tells of a change that a person would notice.
+func (s *session) arrival(p target.Peer, quiet bool) {
+	s.mu.Lock()
+	was := s.here[p.Principal]
+	s.here[p.Principal] = p.Here()
+	s.mu.Unlock()
+	switch {
+	case quiet || p.Principal == s.ep.Principal().String():
+	case p.Here() && !was:
+		s.say("%s is here", p.Principal)
+	case !p.Here() && was:
+		s.say("%s is gone", p.Principal)
+	}
+}
+
+// event tells what happens to the connection. It is called before the screen is there, too.
+func (s *session) event(ev endpoint.Event) {
+	name := view.EventName(ev)
+	s.mu.Lock()
+	early := s.screen == nil
+	s.mu.Unlock()
+	if name == "" || early {
+		return
+	}
+	if s.screen.env.JSON {
+		s.print(view.Notice{V: command.V1, Event: name, Text: ev.String()}, nil)
+		return
+	}
+	s.say("%s", command.Safe(ev.String()))
+}
+
+func (s *session) showPrompt() {
+	if s.current == "" {
+		s.screen.prompt("> ")
+		return
+	}
+	s.screen.prompt("#" + s.current + "> ")
+}
+
+// refuse says why a line was not done. A script learns it from the exit code as well.
+func (s *session) refuse(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if !s.screen.env.Interactive() && s.failed == nil {
+		s.failed = err
+		return
+	}
+	s.say("%s", command.Safe(err.Error()))
+	for _, h := range command.Hints(err) {
+		s.say("hint: %s", command.Safe(h))
+	}
+}
+
+// do carries out one line.
+func (s *session) do(ctx context.Context, a action) error {
+	switch a.verb {
+	case verbNone:
+		return nil
+	case verbQuit:
+		return errQuit
+	case verbHelp:
+		s.say("%s", help)
+		return nil
+	case verbWho:
+		return s.who(ctx)
+	case verbChannels:
+		return s.channels(ctx)
+	case verbStatus:
+		if err := s.ep.SetStatus(ctx, wire.Status(a.to), a.text); err != nil {
+			return err
+		}
+		s.say("you are %s", strings.TrimSpace(a.to+" "+a.text))
+		return nil
+	case verbChannel:
+		if err := s.listen(ctx, a.to); err != nil {
+			return err
+		}
+		s.current = a.to
+		return nil
+	}
+	return s.send(ctx, a)
+}
+
+func (s *session) send(ctx context.Context, a action) error {
+	draft := endpoint.Text(a.text)
+	draft.Mentions = view.Mentions(a.text, nil)
+	switch a.verb {
+	case verbDirect:
+		peer, err := s.t.FindPeer(ctx, s.ep, a.to)
+		if err != nil {
+			return err
+		}
+		r, err := s.ep.Direct(ctx, peer.ID(), draft)
+		if err != nil {
+			return err
+		}
+		s.receipt(r, view.KindDirect, peer.Principal, "; recipient "+peer.Status)
+		return nil
+	case verbAsk:
+		r, err := s.ep.Ask(ctx, a.to, draft)
+		if err != nil {
+			return err
+		}
+		s.receipt(r, view.KindRole, a.to, "")
+		return nil
+	}
+	if s.current == "" {
+		return command.Usagef("no current channel; choose one with /channel <name>")
+	}
+	r, err := s.ep.Post(ctx, s.current, draft)
+	if err != nil {
+		return err
+	}
+	s.receipt(r, view.KindChannel, s.current, "")
+	return nil
+}
+
+// Receipt is what a sent line prints with --json.
+type Receipt struct {
+	command.V
+	Sent     string `json:"sent"` // id of the message
+	Kind     string `json:"kind"`
+	To       string `json:"to"`
+	Sequence uint64 `json:"sequence"`
+}
+
+// receipt says what is known about a sent line: where the broker stored it.
+func (s *session) receipt(r endpoint.Receipt, kind, to, more string) {
+	if s.screen.env.JSON {
+		s.print(Receipt{V: command.V1, Sent: r.ID, Kind: kind, To: to, Sequence: r.Sequence}, nil)
+		return
+	}
+	mark := ""
+	if kind == view.KindChannel {
+		mark = "#"
+	}
+	s.say("→ %s%s stored seq %s%s", mark, command.Safe(to), strconv.FormatUint(r.Sequence, 10), more)
+}
+
+// Who is what /who prints with --json.
+type Who struct {
+	command.V
+	Present []target.Peer `json:"present"`
+}
+
+func (s *session) who(ctx context.Context) error {
+	peers, since, err := target.Roster(ctx, s.ep)
+	if err != nil {
+		return err
+	}
+	s.print(Who{V: command.V1, Present: peers}, func(p *command.Printer) {
+		rows := make([][]string, len(peers))
+		for i, m := range peers {
+			rows[i] = []string{m.Principal, m.Status, m.Role, m.Activity}
+		}
+		p.Table([]string{"principal", "status", "role", "activity"}, rows)
+	})
+	if !since.IsZero() {
+		s.say("as of %s: delivery has lost sight of the space since", since.Local().Format("15:04:05"))
+	}
+	return nil
+}
+
+// Channels is what /channels prints with --json.
+type Channels struct {
+	command.V
+	Channels []wire.ChannelInfo `json:"channels"`
+}
+
+func (s *session) channels(ctx context.Context) error {
+	list, err := s.ep.Channels(ctx)
+	if err != nil {
+		return err
+	}
+	s.print(Channels{V: command.V1, Channels: list.Channels}, func(p *command.Printer) {
+		for _, c := range list.Channels {
+			description := ""
+			if c.Config != nil {
+				description = c.Config.Description
+			}
+			p.Line("#%s  %s", command.Safe(c.Channel), command.Safe(description))
+		}
+	})
+	return nil
+}

@@ -1,0 +1,139 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cotal-go/cotal"
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Purpose is what a command joins the space for. It decides how much a credential that is minted for it may do.
+type Purpose int
+
+// The purposes, from least to most.
+const (
+	// Looking reads channels, the roster and history, and says nothing.
+	Looking Purpose = iota
+	// Speaking sends messages and changes channel settings.
+	Speaking
+	// Listening also receives the person's own direct messages.
+	Listening
+	// Joining takes part: it is present in the roster, reads, sends and receives.
+	Joining
+)
+
+func (p Purpose) profile() trust.Profile {
+	switch p {
+	case Looking:
+		return trust.Observer
+	case Speaking:
+		return trust.Operator
+	}
+	return trust.Agent
+}
+
+// shortLife is the life of a credential that one command mints for itself and throws away. Longer commands renew.
+const shortLife = 15 * time.Minute
+
+// Option adjusts the endpoint that a command joins with.
+type Option func(*endpoint.Options)
+
+// WithEvents tells the command what happens to its connection.
+func WithEvents(fn func(endpoint.Event)) Option {
+	return func(o *endpoint.Options) { o.OnEvent = fn }
+}
+
+// Foreign reports whether the command brought its own credential or works in an open mesh, so that the records of the
+// project play no part.
+func (t *Target) Foreign() bool { return t.creds != nil || t.Config.Open }
+
+// Endpoint joins the space as the person. The caller closes it.
+func (t *Target) Endpoint(ctx context.Context, why Purpose, opts ...Option) (*endpoint.Endpoint, error) {
+	tc, err := t.TLS()
+	if err != nil {
+		return nil, err
+	}
+	c := t.Config
+	o := &endpoint.Options{Kind: "endpoint", TLS: tc, Quiet: why != Joining, Space: t.Space(), Logger: t.env.Quiet()}
+	for _, f := range opts {
+		f(o)
+	}
+	var src endpoint.Source
+	switch {
+	case t.creds != nil:
+		if c.Name.Explicit() {
+			o.Principal = &wire.Principal{Owner: wire.LocalOwner, Actor: c.Name.Value}
+		}
+		src = endpoint.File(c.Creds.Value)
+	case c.Open, t.link != nil && !t.trusted():
+		if err := t.needName(); err != nil {
+			return nil, err
+		}
+		o.Open = &endpoint.Open{Space: t.Space(), Actor: c.Name.Value}
+		if l := t.link; l != nil {
+			o.Open.Token, o.Open.User, o.Open.Password = l.Token(), l.User, l.Password()
+		}
+	default:
+		if src, err = t.mint(ctx, why); err != nil {
+			return nil, err
+		}
+	}
+	ep, err := endpoint.Connect(ctx, c.Server.Value, src, o)
+	if err != nil {
+		return nil, t.Explain(err)
+	}
+	return ep, nil
+}
+
+// trusted reports whether the target has records to mint from.
+func (t *Target) trusted() bool { return t.Config.Project != nil && t.Config.Project.Trusted() }
+
+func (t *Target) needName() error {
+	if t.Config.Name.Value != "" {
+		return nil
+	}
+	return command.Hint(wire.Errorf(wire.CodeBadRequest, "the login name of this session is not known"), "say who speaks: --name <name>, or COTAL_NAME")
+}
+
+// mint is a source of short credentials for the person, made from the project's records.
+func (t *Target) mint(ctx context.Context, why Purpose) (endpoint.Source, error) {
+	if err := t.needName(); err != nil {
+		return nil, err
+	}
+	node, err := t.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first, err := t.personal(ctx, node, why)
+	if err != nil {
+		return nil, err
+	}
+	return endpoint.SourceFunc(func(ctx context.Context) (*trust.Credentials, error) {
+		if first != nil {
+			out := first
+			first = nil
+			return out, nil
+		}
+		return t.personal(ctx, node, why)
+	}), nil
+}
+
+func (t *Target) personal(ctx context.Context, node *cotal.NodeClient, why Purpose) (*trust.Credentials, error) {
+	name := t.Config.Name.Value
+	creds, err := node.Authority().Personal(ctx, t.Space(), why.profile(), name, shortLife)
+	switch {
+	case errors.Is(err, wire.ErrExists):
+		return nil, command.Hint(err, "that name belongs to somebody who holds its credential: use it with --creds <file>, or speak under another with --name <name>")
+	case errors.Is(err, wire.ErrNotFound):
+		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "no space %q in the mesh at %s", t.Space(), t.Config.Server.Value),
+			"which spaces there are: cotal space list", "add it: cotal space add "+string(t.Space()))
+	case err != nil:
+		return nil, t.Explain(err)
+	}
+	return creds, nil
+}

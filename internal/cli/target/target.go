@@ -1,0 +1,196 @@
+package target
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+
+	"github.com/cotal-go/cotal"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/secret"
+	"github.com/cotal-go/cotal/secret/filestore"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Target is the mesh, space and identity of one command.
+type Target struct {
+	Config *config.Config
+
+	env   *command.Env
+	creds *trust.Credentials // of --creds, read once
+	link  *wire.Link         // nil unless the command was given one
+	node  *cotal.NodeClient
+}
+
+// Open resolves what the command means. With --creds the credential must be readable, and its space must be the one
+// that was named, if one was.
+func Open(e *command.Env) (*Target, error) {
+	cfg, err := e.Config()
+	if err != nil {
+		return nil, explainConfig(err)
+	}
+	t := &Target{Config: cfg, env: e}
+	if cfg.Creds.Value != "" {
+		if err := t.readCreds(); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func explainConfig(err error) error {
+	if errors.Is(err, wire.ErrConflict) {
+		return command.Hint(err, "run the command inside the project you mean, or name its address with --server")
+	}
+	if errors.Is(err, wire.ErrPrecondition) {
+		return command.Hint(err, "correct the file, or move it away and start again with: cotal up")
+	}
+	return err
+}
+
+func (t *Target) readCreds() error {
+	path := t.Config.Creds.Value
+	data, err := os.ReadFile(path)
+	if err != nil {
+		code := wire.CodeFailedPrecondition
+		if errors.Is(err, os.ErrNotExist) {
+			code = wire.CodeNotFound
+		}
+		return wire.Errorf(code, "read credential %q: %v", path, cause(err))
+	}
+	if t.creds, err = trust.ParseCredentials(data); err != nil {
+		return wire.Errorf(wire.CodeUnauthenticated, "read credential %q: %v", path, err)
+	}
+	own := string(t.creds.Identity().Space)
+	switch s := &t.Config.Space; {
+	case !s.Explicit():
+		s.Value, s.Source = own, config.Source("credential "+path)
+	case s.Value != own:
+		return wire.Errorf(wire.CodeBadRequest, "credential %q is for space %q, not %q", path, own, s.Value)
+	}
+	return nil
+}
+
+// cause drops the doubled path of an error of the file system.
+func cause(err error) error {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+// Space is the space that the command means.
+func (t *Target) Space() wire.Space { return wire.Space(t.Config.Space.Value) }
+
+// Close ends what the target opened.
+func (t *Target) Close() {
+	if t.node != nil {
+		_ = t.node.Close()
+		t.node = nil
+	}
+}
+
+// Store is the secret store of the project.
+//
+// Errors: not-found when the target has no project or the project holds no trust records; failed-precondition for a
+// mesh without authentication.
+func (t *Target) Store() (secret.Store, error) {
+	c := t.Config
+	switch {
+	case c.Open:
+		return nil, command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "the mesh at %q has no authentication, so it has no records to work with", c.Server.Value),
+			"a mesh with authentication starts with: cotal up")
+	case c.Project == nil:
+		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "no project at or above %q, and no mesh is known on this machine", t.env.Dir),
+			"start one here: cotal up --detach", "or join another one with a credential: --server <address> --creds <file>")
+	case !c.Project.Trusted():
+		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "project %q holds no trust records", c.Project.Root), "make them: cotal up --detach")
+	}
+	return OpenStore(c.Project)
+}
+
+// OpenStore opens the secret store of a project.
+func OpenStore(p *config.Project) (secret.Store, error) {
+	s, err := filestore.New(p.Dir)
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "open secret store: %v", err)
+	}
+	return s, nil
+}
+
+// TLS is the configuration for tls:// addresses: the system's roots and the certificate file of --ca or of the
+// project's own run.
+func (t *Target) TLS() (*tls.Config, error) { return TLSConfig(t.Config.CA.Value) }
+
+// TLSConfig trusts the system's roots and, if given, the certificates of a file.
+func TLSConfig(caFile string) (*tls.Config, error) {
+	if caFile == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read certificates %q: %v", caFile, cause(err))
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read certificates %q: no certificate in it", caFile)
+	}
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
+}
+
+// Node connects to the node over the system account, once per command.
+func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
+	if t.node != nil {
+		return t.node, nil
+	}
+	store, err := t.Store()
+	if err != nil {
+		return nil, err
+	}
+	tc, err := t.TLS()
+	if err != nil {
+		return nil, err
+	}
+	node, err := cotal.DialNode(ctx, t.Config.Server.Value, store, &cotal.DialOptions{
+		TLS: tc, By: t.Config.Name.Value, Logger: t.env.Quiet(),
+	})
+	if err != nil {
+		return nil, t.Explain(err)
+	}
+	t.node = node
+	return node, nil
+}
+
+// Explain adds to an error of the mesh what a person can do about it.
+func (t *Target) Explain(err error) error {
+	switch wire.CodeOf(err) {
+	case wire.CodeUnavailable:
+		return command.Hint(err, t.unavailableHint())
+	case wire.CodeUnauthenticated:
+		if t.creds == nil {
+			return command.Hint(err, "the broker at "+t.Config.Server.Value+" belongs to other trust records; name the right one with --server or --space")
+		}
+		return command.Hint(err, "the credential may be revoked or of another mesh; ask for a new one: cotal mint <name> --renew")
+	case wire.CodeExpired:
+		return command.Hint(err, "ask for a new credential: cotal mint <name> --renew")
+	}
+	return err
+}
+
+func (t *Target) unavailableHint() string {
+	p := t.Config.Project
+	switch {
+	case t.Config.Server.Explicit() || p == nil:
+		return "is a mesh running at " + t.Config.Server.Value + "? start one here: cotal up --detach"
+	case t.Config.Run == nil:
+		return "the mesh of " + p.Root + " is not running; start it: cotal up --detach"
+	}
+	return "the mesh of " + p.Root + " does not answer; start it again: cotal up --detach"
+}

@@ -1,0 +1,36 @@
+package view
+
+import (
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+)
+
+// Notice is what following commands print beside messages with --json: what happened to the stream of them.
+type Notice struct {
+	command.V
+	Event string `json:"event"`
+	Text  string `json:"text"`
+}
+
+// EventName is the word under which an event is shown, or "" for those that are for the log only.
+func EventName(ev endpoint.Event) string {
+	switch ev.(type) {
+	case endpoint.EventGap:
+		return "gap"
+	case endpoint.EventOverflow:
+		return "overflow"
+	case endpoint.EventDisconnected:
+		return "disconnected"
+	case endpoint.EventConnected:
+		return "connected"
+	case endpoint.EventRefused:
+		return "refused"
+	case endpoint.EventDenied:
+		return "denied"
+	case endpoint.EventQueueLost:
+		return "queue-lost"
+	case endpoint.EventRenewalFailed:
+		return "renewal-failed"
+	}
+	return ""
+}
