@@ -66,6 +66,9 @@ func (id Identity) Validate() error {
 			return err
 		}
 	}
+	if _, err := deepDenies(id.Subscribe); err != nil && id.Profile == Agent {
+		return err
+	}
 	if n := tagBytes(id.Tags()); n > MaxTagBytes {
 		return exhausted(n, MaxTagBytes, "check identity of %q: its lists take %d bytes, limit %d", id.Principal, n, MaxTagBytes)
 	}
@@ -140,8 +143,51 @@ func exhausted(used, allowed int, format string, args ...any) error {
 	return e
 }
 
-// The prefixes of tags. "owner", "actor", "uid", "inbox", "role", "sub", "pub" and "cmd" feed the templates; "space" and
-// "profile" are there for people and for listings.
+// deepDenies returns what the broker must be told to withhold from the holder of a subscribe list. A permission to subscribe
+// to "x.*" also admits a subscription to "x.>", so for each such pattern "x.*.>" is withheld, unless another pattern grants
+// all of it. A list that grants only a part of it cannot be held by the broker and is a bad-request.
+func deepDenies(patterns []string) ([]string, error) {
+	var out []string
+	for _, p := range patterns {
+		if p != "*" && !strings.HasSuffix(p, ".*") {
+			continue
+		}
+		deep := p + ".>"
+		if slices.ContainsFunc(patterns, func(o string) bool { return wire.PatternCovers(o, deep) }) {
+			continue
+		}
+		if i := slices.IndexFunc(patterns, func(o string) bool { return overlap(o, deep) }); i >= 0 {
+			return nil, wire.Errorf(wire.CodeBadRequest,
+				"check subscribe list: the broker cannot hold %.96q next to %.96q; grant %.96q, or name the channels one by one", p, patterns[i], p[:len(p)-1]+">")
+		}
+		out = append(out, deep)
+	}
+	return out, nil
+}
+
+// overlap reports whether some channel matches both patterns.
+func overlap(a, b string) bool {
+	for {
+		x, restA, moreA := strings.Cut(a, ".")
+		y, restB, moreB := strings.Cut(b, ".")
+		switch {
+		case x == ">" || y == ">":
+			return true
+		case x != y && x != "*" && y != "*", moreA != moreB:
+			return false
+		case !moreA:
+			return true
+		}
+		a, b = restA, restB
+	}
+}
+
+// noDeny is the value of the "nosub" tag that withholds nothing: no channel has this name. The broker refuses a credential
+// without the tag.
+const noDeny = "="
+
+// The prefixes of tags. "owner", "actor", "uid", "inbox", "role", "sub", "nosub", "pub" and "cmd" feed the templates; "space"
+// and "profile" are there for people and for listings.
 const (
 	tagSpace   = "space:"
 	tagProfile = "profile:"
@@ -151,6 +197,7 @@ const (
 	tagInbox   = "inbox:"
 	tagRole    = "role:"
 	tagSub     = "sub:"
+	tagNoSub   = "nosub:"
 	tagPub     = "pub:"
 	tagCommand = "cmd:"
 )
@@ -164,10 +211,15 @@ func (id Identity) Tags() []string {
 	if id.Role != "" {
 		tags = append(tags, tagRole+id.Role)
 	}
+	var denies []string
+	if id.Profile == Agent {
+		denies, _ = deepDenies(id.Subscribe) // Validate refuses what has an error
+		denies = append(denies, noDeny)
+	}
 	for _, l := range []struct {
 		prefix string
 		values []string
-	}{{tagSub, id.Subscribe}, {tagPub, id.Publish}, {tagCommand, id.Commands}} {
+	}{{tagSub, id.Subscribe}, {tagNoSub, denies}, {tagPub, id.Publish}, {tagCommand, id.Commands}} {
 		for _, v := range l.values {
 			tags = append(tags, l.prefix+v)
 		}

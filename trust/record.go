@@ -21,7 +21,6 @@ const maxRecord = 3 << 20
 // carries, about 11,000.
 const MaxRevocations = 10_000
 
-
 // AllUsers in place of a user key revokes every credential of an account that was issued until then.
 const AllUsers = jwt.All
 

@@ -21,6 +21,7 @@ const (
 	tInbox   = "{{tag(inbox)}}"
 	tRole    = "{{tag(role)}}"
 	tSub     = "{{tag(sub)}}"
+	tNoSub   = "{{tag(nosub)}}"
 	tPub     = "{{tag(pub)}}"
 	tCommand = "{{tag(cmd)}}"
 
@@ -116,11 +117,12 @@ func SystemTemplate(k SystemKind) (jwt.UserPermissionLimits, error) {
 
 // builder collects the lines of one template.
 type builder struct {
-	space                       wire.Space
-	prefix                      string // "cotal.<space>."
-	allowPub, allowSub, denyPub []string
-	payload                     int64
-	responses                   *jwt.ResponsePermission
+	space              wire.Space
+	prefix             string // "cotal.<space>."
+	allowPub, allowSub []string
+	denyPub, denySub   []string
+	payload            int64
+	responses          *jwt.ResponsePermission
 }
 
 func (b *builder) pub(subjects ...string) { b.allowPub = append(b.allowPub, subjects...) }
@@ -132,7 +134,7 @@ func (b *builder) limits() jwt.UserPermissionLimits {
 	out := jwt.UserPermissionLimits{
 		Permissions: jwt.Permissions{
 			Pub:  jwt.Permission{Allow: b.allowPub, Deny: b.denyPub},
-			Sub:  jwt.Permission{Allow: b.allowSub},
+			Sub:  jwt.Permission{Allow: b.allowSub, Deny: b.denySub},
 			Resp: b.responses,
 		},
 		AllowedConnectionTypes: jwt.StringList{jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess},
@@ -219,6 +221,9 @@ func (b *builder) agent() {
 	b.denyPub = append(b.denyPub, b.prefix+"ep.one.*.*."+string(wire.ModeAny)+".>", b.prefix+"ep.one.*.*."+string(wire.ModeExact)+".>")
 	b.asks()
 	b.sub(b.prefix + "live.*.*." + tSub)
+	// The broker lets who may subscribe to "x.*" subscribe to "x.>" too. What that reaches beyond is denied here, by a tag
+	// that every agent has; see deepDenies.
+	b.denySub = append(b.denySub, b.prefix+"live.*.*."+tNoSub)
 	b.event(wire.DeliveryEndpoint, wire.TopicRoster)
 	b.event("*", "goal."+life+".>")
 	b.event("*", "session."+life+".>")
@@ -274,7 +279,7 @@ func (b *builder) authority() {
 	for _, n := range []string{wire.DirectStream(s), wire.MentionStream(s), wire.RoleStream(s)} {
 		b.stream("STREAM.INFO", n)
 		b.pub("$JS.API.CONSUMER.CREATE."+n, "$JS.API.CONSUMER.CREATE."+n+".>", "$JS.API.CONSUMER.DURABLE.CREATE."+n+".*",
-			"$JS.API.CONSUMER.INFO."+n+".*", "$JS.API.CONSUMER.DELETE."+n+".*")
+			"$JS.API.CONSUMER.INFO."+n+".*", "$JS.API.CONSUMER.DELETE."+n+".*", "$JS.API.CONSUMER.NAMES."+n)
 	}
 }
 
