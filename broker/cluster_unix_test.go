@@ -1,0 +1,76 @@
+//go:build unix
+
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// TestClusterAnswersAsOne asks a broker of two servers, then one of which the second no longer answers.
+func TestClusterAnswersAsOne(t *testing.T) {
+	a := authority(t)
+	routes := [2]int{freePort(t), freePort(t)}
+	var ps [2]*process
+	for i := range ps {
+		ps[i] = newProcess(t, a, fmt.Sprintf("cotal-%d", i), fmt.Sprintf(
+			"cluster { name: test, listen: \"127.0.0.1:%d\", routes: [ \"nats://127.0.0.1:%d\" ] }\n", routes[i], routes[1-i]))
+		ps[i].start(t)
+	}
+	ctl := external(t, ps[0], a)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for both := false; !both; {
+		servers, err := ctl.Ping(ctx)
+		if err != nil && !errors.Is(err, broker.ErrIncomplete) {
+			t.Fatalf("Ping: %v\n%s", err, ps[0].log())
+		}
+		both = len(servers) == 2
+	}
+
+	rec, err := a.AddSpace(ctx, "team", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ctl.PutAccount(ctx, rec.Public, rec.JWT); err != nil {
+		t.Fatalf("PutAccount: %v", err)
+	}
+	for _, p := range ps {
+		// At once, on both: nobody had to wait for the servers to compare notes.
+		nc, err := nats.Connect(p.url(), member(t, a, trust.Observer), nats.NoReconnect())
+		if err != nil {
+			t.Fatalf("connect to %s: %v", p.address, err)
+		}
+		defer nc.Close()
+	}
+	all, err := ctl.Connections(ctx, rec.Public)
+	if err != nil || len(all) != 2 || all[0].ServerName != "cotal-0" || all[1].ServerName != "cotal-1" {
+		t.Fatalf("Connections = %+v, %v; want one on each server", all, err)
+	}
+	if n, err := ctl.EvictTagged(ctx, rec.Public, "profile:observer"); n != 2 || err != nil {
+		t.Errorf("EvictTagged = %d, %v; want 2", n, err)
+	}
+
+	// Stopped, not ended: it keeps its route and its place in the count, and answers nothing.
+	if err := ps[1].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ctl.Connections(ctx, rec.Public); !errors.Is(err, broker.ErrIncomplete) {
+		t.Errorf("Connections while a server is silent = %v, want %v", err, broker.ErrIncomplete)
+	}
+	short, cancelShort := context.WithTimeout(ctx, 5*time.Second)
+	defer cancelShort()
+	if err := ctl.PutAccount(short, rec.Public, rec.JWT); !errors.Is(err, broker.ErrIncomplete) && !errors.Is(err, wire.ErrDeadline) {
+		t.Errorf("PutAccount while a server is silent = %v, want it to be said", err)
+	}
+}
