@@ -47,7 +47,8 @@ func control(t testing.TB, s *broker.Server, source broker.Source) *broker.Contr
 	return ctl
 }
 
-func TestPutAccountSendsNothingThatIsNotOurs(t *testing.T) {
+// TestControl pushes claims that the broker would accept, keep, and then refuse everybody for.
+func TestControl(t *testing.T) {
 	c, other := newChain(t), newChain(t)
 	acct := c.account(t)
 	s := start(t, c.trust, options(t))

@@ -48,7 +48,8 @@ func refusal(t *testing.T, trust broker.Trust, opts *broker.Options, code wire.C
 	}
 }
 
-func TestStartRefusesOptions(t *testing.T) {
+// TestRefusals starts brokers that would be open to more people than somebody decided.
+func TestRefusals(t *testing.T) {
 	c := newChain(t)
 	for _, tc := range []struct {
 		name   string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -262,6 +263,66 @@ func TestPruneAccountRefuses(t *testing.T) {
 	}
 	if _, err := s.InProcess().InProcessConn(); !errors.Is(err, wire.ErrUnavailable) {
 		t.Errorf("InProcessConn after Shutdown = %v, want unavailable", err)
+	}
+}
+
+// TestLimits lets one account fill everything it may, and checks that another does not notice.
+func TestLimits(t *testing.T) {
+	c := newChain(t)
+	greedy := c.account(t, func(ac *jwt.AccountClaims) {
+		ac.Limits.DiskStorage, ac.Limits.Conn, ac.Limits.Subs, ac.Limits.Payload, ac.Limits.Streams = 1<<20, 2, 3, 64<<10, 2
+	})
+	modest := c.account(t)
+	s := start(t, c.trust, options(t))
+	quiet := connect(t, s, user(t, modest, 0))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+
+	violations := make(chan error, 10)
+	nc := connect(t, s, user(t, greedy, 0), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err }))
+	js := must(jetstream.New(nc))(t)
+	for i := range 2 {
+		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: fmt.Sprintf("S%d", i), Subjects: []string{fmt.Sprintf("s%d.>", i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S2", Subjects: []string{"s2.>"}}); err == nil {
+		t.Error("a third stream was created, limit 2")
+	}
+	stored := 0
+	for ; stored < 100; stored++ {
+		if _, err := js.Publish(ctx, "s0.x", make([]byte, 32<<10)); err != nil {
+			break
+		}
+	}
+	if stored == 0 || stored >= 32 {
+		t.Errorf("%d messages of 32 KiB were stored, limit 1 MiB", stored)
+	}
+	if err := nc.Publish("s0.x", make([]byte, 65<<10)); !errors.Is(err, nats.ErrMaxPayload) {
+		t.Errorf("Publish over the payload limit = %v, want %v", err, nats.ErrMaxPayload)
+	}
+	connect(t, s, user(t, greedy, 0))
+	if third, err := nats.Connect("", nats.InProcessServer(s.InProcess()), user(t, greedy, 0)); err == nil {
+		third.Close()
+		t.Error("a third connection was accepted, limit 2")
+	}
+	for i := range 4 {
+		if _, err := nc.SubscribeSync(fmt.Sprint("t", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-violations:
+		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+			t.Errorf("fourth subscription: %v, want %v", err, nats.ErrMaxSubscriptionsExceeded)
+		}
+	case <-ctx.Done():
+		t.Error("a fourth subscription was accepted, limit 3")
+	}
+
+	store(t, quiet, "Q", "q")
+	if n := quiet.Stats().Reconnects; n != 0 {
+		t.Errorf("the other account's client reconnected %d times", n)
 	}
 }
 
