@@ -116,3 +116,81 @@ func BenchmarkReceive(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkRequest(b *testing.B) {
+	r := fullRequest()
+	r.Target, r.Bind, r.Correlation = nil, nil, nil
+	data, err := r.AppendJSON(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		var buf []byte
+		for b.Loop() {
+			if buf, err = r.AppendJSON(buf[:0]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := wire.DecodeRequest(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decode_by_reflection", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := wire.Decode(data, new(wire.Request), wire.MaxRequest); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	sub := wire.RequestSubject{Space: "main", Rail: wire.RailOne, Endpoint: "delivery", Command: "history",
+		Caller: wire.Lifecycle{Principal: ada, UID: uidA}, Nonce: nonce}
+	text := must(b)(sub.Subject())
+	b.Run("build_subject", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := sub.Subject(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("parse_subject", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := wire.ParseRequestSubject(text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkReply(b *testing.B) {
+	r := &wire.Reply{V: 1, ID: "kak6nvrsu3s7esjytwyvi3devv", OK: true, Data: json.RawMessage(`{"channel":"general","messages":[],"remaining":0}`)}
+	data, err := r.AppendJSON(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		var buf []byte
+		for b.Loop() {
+			if buf, err = r.AppendJSON(buf[:0]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := wire.DecodeReply(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -26,8 +26,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 }
 
 func (m *Message) decode(data []byte) error {
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: data, limit: MaxDepth, keys: keys[:0]}
+	s := scanner{data: data, limit: MaxDepth}
 	var got fieldSet
 	if !s.begin(MaxMessage) || !m.scan(&s, &got) || !s.end() {
 		return s.refusal("decode message")

@@ -11,8 +11,7 @@ import (
 // DecodeRequest decodes and checks a request of at most MaxRequest bytes, under the rules of Decode. Errors have code
 // bad-request, or the other codes of Request.Validate, and ReasonJSON.
 func DecodeRequest(data []byte) (*Request, error) {
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: data, limit: MaxNestedDepth, keys: keys[:0]}
+	s := scanner{data: data, limit: MaxNestedDepth}
 	r := new(Request)
 	if !s.begin(MaxRequest) || !r.scan(&s) || !s.end() {
 		return nil, s.refusal("decode request")
@@ -140,19 +139,8 @@ func (r *Request) append(b []byte) []byte {
 	b = appendField(b, "class", r.Class)
 	b = append(b, `,"replyExpected":`...)
 	b = strconv.AppendBool(b, r.ReplyExpected)
-	if t := r.Target; t != nil {
-		b = append(b, `,"target":{"owner":`...)
-		b = appendString(b, t.Owner)
-		b = appendField(b, "actor", t.Actor)
-		b = appendField(b, "lifecycleUid", string(t.LifecycleUID))
-		b = append(b, '}')
-	}
-	if r.Bind != nil {
-		b = append(b, `,"bind":{"instanceId":`...)
-		b = appendString(b, r.Bind.InstanceID)
-		b = appendField(b, "epoch", r.Bind.Epoch)
-		b = append(b, '}')
-	}
+	b = r.Target.append(b)
+	b = r.Bind.append(b)
 	if len(r.Args) > 0 {
 		b = append(b, `,"args":`...)
 		b = append(b, r.Args...)
@@ -163,17 +151,42 @@ func (r *Request) append(b []byte) []byte {
 		b = append(b, `,"deadlineMs":`...)
 		b = strconv.AppendInt(b, r.DeadlineMS, 10)
 	}
-	if c := r.Correlation; c != nil {
-		// The braces hold any subset, so the first comma has to go.
-		start := len(b) + len(`,"correlation":{`)
-		b = append(b, `,"correlation":{`...)
-		b = appendField(b, "traceparent", c.Traceparent)
-		b = appendField(b, "tracestate", c.Tracestate)
-		b = appendField(b, "baggage", c.Baggage)
-		if len(b) > start {
-			b = append(b[:start], b[start+1:]...)
-		}
-		b = append(b, '}')
+	b = r.Correlation.append(b)
+	return append(b, '}')
+}
+
+func (t *Target) append(b []byte) []byte {
+	if t == nil {
+		return b
+	}
+	b = append(b, `,"target":{"owner":`...)
+	b = appendString(b, t.Owner)
+	b = appendField(b, "actor", t.Actor)
+	b = appendField(b, "lifecycleUid", string(t.LifecycleUID))
+	return append(b, '}')
+}
+
+func (d *Bind) append(b []byte) []byte {
+	if d == nil {
+		return b
+	}
+	b = append(b, `,"bind":{"instanceId":`...)
+	b = appendString(b, d.InstanceID)
+	b = appendField(b, "epoch", d.Epoch)
+	return append(b, '}')
+}
+
+func (c *Correlation) append(b []byte) []byte {
+	if c == nil {
+		return b
+	}
+	b = append(b, `,"correlation":{`...)
+	start := len(b)
+	b = appendField(b, "traceparent", c.Traceparent)
+	b = appendField(b, "tracestate", c.Tracestate)
+	b = appendField(b, "baggage", c.Baggage)
+	if len(b) > start { // the first member takes no comma, and any may be it
+		b = append(b[:start], b[start+1:]...)
 	}
 	return append(b, '}')
 }
@@ -181,8 +194,7 @@ func (r *Request) append(b []byte) []byte {
 // DecodeReply decodes and checks a reply of at most MaxReply bytes, under the rules of Decode. Errors have code
 // bad-request, or unsupported-version for another version, and ReasonJSON.
 func DecodeReply(data []byte) (*Reply, error) {
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: data, limit: MaxNestedDepth, keys: keys[:0]}
+	s := scanner{data: data, limit: MaxNestedDepth}
 	r := new(Reply)
 	if !s.begin(MaxReply) || !r.scan(&s) || !s.end() {
 		return nil, s.refusal("decode reply")
@@ -291,8 +303,7 @@ func (e *Error) append(b []byte) (_ []byte, what string) {
 
 // checkNested reports what is wrong with a value that will stand inside depth levels of an envelope, "" if nothing.
 func checkNested(raw []byte, depth, maxBytes int) string {
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: raw, limit: MaxNestedDepth, depth: depth, keys: keys[:0]}
+	s := scanner{data: raw, limit: MaxNestedDepth, depth: depth}
 	if !s.begin(maxBytes) || !s.value() || !s.end() {
 		return s.err
 	}

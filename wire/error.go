@@ -106,12 +106,13 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns the cause given to Errorf with %w, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Equal reports whether both say the same on the wire; the cause does not count.
+// Equal reports whether both say the same on the wire; the cause does not count, nor whether no details are nil or empty.
 func (e *Error) Equal(o *Error) bool {
 	if e == nil || o == nil {
 		return e == o
 	}
-	return e.Code == o.Code && e.Message == o.Message && e.Outcome == o.Outcome && reflect.DeepEqual(e.Details, o.Details)
+	details := len(e.Details) == 0 && len(o.Details) == 0 || reflect.DeepEqual(e.Details, o.Details)
+	return details && e.Code == o.Code && e.Message == o.Message && e.Outcome == o.Outcome
 }
 
 // CodeOf returns the code of err: of the first *Error in its chain, deadline-exceeded or cancelled for the errors of

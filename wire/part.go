@@ -62,8 +62,7 @@ func (p Part) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON decodes one part under the rules of DecodeMessage. Its error has code bad-request and ReasonJSON.
 func (p *Part) UnmarshalJSON(data []byte) error {
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: data, limit: MaxDepth, depth: partDepth - 1, keys: keys[:0]}
+	s := scanner{data: data, limit: MaxDepth, depth: partDepth - 1}
 	var part Part
 	if !s.begin(MaxMessage) || !part.scan(&s) || !s.end() {
 		return s.refusal("decode part")
@@ -106,8 +105,7 @@ func (p *Part) checkExtension(scanned bool) string {
 	if scanned {
 		return ""
 	}
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: p.Raw, limit: MaxDepth, depth: partDepth - 1, keys: keys[:0]}
+	s := scanner{data: p.Raw, limit: MaxDepth, depth: partDepth - 1}
 	var same Part
 	if !s.begin(MaxMessage) || !same.scan(&s) || !s.end() {
 		return "extension part: " + s.err
@@ -154,8 +152,7 @@ func extensionOK(kind string) bool {
 
 // checkRaw reports what is wrong with a value that will stand as a data part's data, "" if nothing.
 func checkRaw(raw []byte) string {
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: raw, limit: MaxDepth, depth: partDepth, keys: keys[:0]}
+	s := scanner{data: raw, limit: MaxDepth, depth: partDepth}
 	if !s.begin(MaxMessage) || !s.value() || !s.end() {
 		return "data part: " + s.err
 	}

@@ -57,8 +57,8 @@ type Card struct {
 
 // Skill is one thing a participant says it can do.
 type Skill struct {
-	ID          string `json:"id"`
-	Name        string `json:"name"`
+	ID          string `json:"id"`   // not empty
+	Name        string `json:"name"` // not empty, for display
 	Description string `json:"description,omitempty"`
 }
 

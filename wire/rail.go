@@ -141,18 +141,7 @@ func ParseRequestSubject(s string) (RequestSubject, error) {
 		r.Instance = t.next()
 	}
 	r.Command = t.next()
-	// A mode word is never a known owner, so the token after the command decides the form.
-	tok := t.next()
-	if m := Mode(tok); m != ModeNone && m.arity() >= 0 {
-		r.Mode = m
-		if n := m.arity(); n > 0 {
-			r.Target = make([]string, n)
-			for i := range r.Target {
-				r.Target[i] = t.next()
-			}
-		}
-		tok = t.next()
-	}
+	tok := r.parseTarget(&t)
 	r.Caller.Owner = tok
 	r.Caller.Actor = t.next()
 	r.Caller.UID = UID(t.next())
@@ -164,6 +153,24 @@ func ParseRequestSubject(s string) (RequestSubject, error) {
 		return RequestSubject{}, malformedAs(CodeOf(err), ReasonSubject, "parse request subject %q: %v", clip(s), err)
 	}
 	return r, nil
+}
+
+// parseTarget takes the mode and its target, if there is one, and returns the token after it, the caller's owner. A mode
+// word is never a known owner, so the first token decides.
+func (r *RequestSubject) parseTarget(t *tokens) string {
+	tok := t.next()
+	m := Mode(tok)
+	if m == ModeNone || m.arity() < 0 {
+		return tok
+	}
+	r.Mode = m
+	if n := m.arity(); n > 0 {
+		r.Target = make([]string, n)
+		for i := range r.Target {
+			r.Target[i] = t.next()
+		}
+	}
+	return t.next()
 }
 
 // ReplySubject is the subject of a reply. The broker vouches for the answering endpoint, instance and epoch.

@@ -533,6 +533,9 @@ func (k *seenKeys) add(s *scanner, key []byte) bool {
 			return s.fail("duplicate key")
 		}
 	}
+	if s.keys == nil { // most documents have no key to remember
+		s.keys = make([][]byte, 0, fewKeys)
+	}
 	s.keys = append(s.keys, key)
 	if len(s.keys)-k.base >= fewKeys {
 		k.set = make(map[string]struct{}, 2*fewKeys)

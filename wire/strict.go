@@ -19,8 +19,7 @@ func Decode(data []byte, v any, maxBytes int) error {
 	if t == nil || t.Kind() != reflect.Pointer || reflect.ValueOf(v).IsNil() {
 		return Errorf(CodeInternal, "decode: destination %T is not a non-nil pointer", v)
 	}
-	var keys [fewKeys * 2][]byte
-	s := scanner{data: data, limit: MaxNestedDepth, keys: keys[:0]}
+	s := scanner{data: data, limit: MaxNestedDepth}
 	if !s.begin(maxBytes) || !s.typed(t.Elem()) || !s.end() {
 		return s.refusal("decode " + typeName(t.Elem()))
 	}

@@ -31,7 +31,6 @@ type document struct {
 	When   time.Time         `json:"when"`
 	Hidden string            `json:"-"`
 	Plain  map[string]string // no tag: named Plain
-	silent string
 }
 
 // Other is embedded by pointer and refers to the type that embeds it.
