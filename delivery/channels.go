@@ -36,7 +36,30 @@ func (d *Service) listChannels(ctx context.Context, caller wire.Lifecycle, in wi
 			return nil, d.refuse(ctx, "count messages", caller, err)
 		}
 	}
-	return channelPage(configs, counts, a, in), nil
+	page := channelPage(configs, counts, a, in)
+	if page.Partial = counts == nil && len(a.read) > 0; page.Partial {
+		err = d.countEach(ctx, page.Channels)
+	}
+	return page, d.refuse(ctx, "count messages", caller, err)
+}
+
+// countEach counts the messages of the channels of a page that may be read, one request each.
+func (d *Service) countEach(ctx context.Context, page []wire.ChannelInfo) error {
+	for i, c := range page {
+		if !c.Readable {
+			continue
+		}
+		filter, err := wire.ChannelFilter(d.space, c.Channel)
+		if err != nil {
+			return err
+		}
+		_, n, err := countFrom(ctx, d.js, wire.ChatStream(d.space), filter, 1)
+		if err != nil {
+			return err
+		}
+		page[i].Messages = &n
+	}
+	return nil
 }
 
 // channelPage lists what the caller may know: every configured channel, and of the others those it may read.
@@ -130,28 +153,36 @@ type counts struct {
 	at   time.Time
 }
 
-// countsReuse is how old numbers may be that are given out.
-const countsReuse = time.Second
+const (
+	// countsReuse is how old numbers may be that are given out.
+	countsReuse = time.Second
+	// maxCounted bounds the pairs of sender and channel that are counted at once. A space with more lists only the
+	// channels that are configured.
+	maxCounted = 20_000
+)
 
 func newCounts(js jetstream.JetStream, s wire.Space) *counts { return &counts{js: js, space: s} }
 
-// get returns the numbers; the map must not be changed.
+// get returns the numbers, nil when there are too many; the map must not be changed.
 func (c *counts) get(ctx context.Context) (map[string]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last != nil && time.Since(c.at) < countsReuse {
+	if !c.at.IsZero() && time.Since(c.at) < countsReuse {
 		return c.last, nil
 	}
-	state, err := space.State(ctx, c.js, wire.ChatStream(c.space), wire.StreamSubjects(c.space, wire.KindChannel))
+	subjects, err := space.Subjects(ctx, c.js, wire.ChatStream(c.space), wire.StreamSubjects(c.space, wire.KindChannel), maxCounted)
 	if err != nil {
 		return nil, err
 	}
-	c.last, c.at = countByChannel(c.space, state.Subjects), time.Now()
+	c.last, c.at = countByChannel(c.space, subjects), time.Now()
 	return c.last, nil
 }
 
 // countByChannel sums over senders. Subjects that no sender can have used do not count.
 func countByChannel(s wire.Space, subjects map[string]uint64) map[string]uint64 {
+	if subjects == nil {
+		return nil
+	}
 	out := make(map[string]uint64)
 	for subject, n := range subjects {
 		sub, err := wire.ParseSubject(subject)

@@ -223,3 +223,30 @@ func TestHealthIsALiveAnswer(t *testing.T) {
 		t.Errorf("history = %v", err)
 	}
 }
+
+// Whoever may publish on a wildcard decides how many channels there are; a list stays bounded.
+func TestChannelsStayBoundedWhenThereAreTooMany(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.serve(t, nil)
+	ada := lifecycle("ada")
+	m.grant(t, ada, ">")
+	c := m.caller(t, ada)
+	if _, err := space.NewChannels(m.js, lab).Set(ctxFor(t), "general", wire.ChannelConfig{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20_001 {
+		subject, err := wire.ChannelSubject(lab, ada.Principal, fmt.Sprintf("flood.%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.nc.Publish(subject, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.flush(t)
+	m.post(t, ada.Principal, "general", "x")
+	got := ask[wire.ChannelsReply](t, c, wire.CommandChannels, nil)
+	equal(t, "channels", listing(got), "general 1 rtrue wtrue ")
+	equal(t, "partial", got.Partial, true)
+}

@@ -15,21 +15,27 @@ const maxProbes = 130
 // reads forward only, so the place is searched: each probe asks how many messages lie at or after a sequence.
 func lastStart(ctx context.Context, js jetstream.JetStream, stream, filter string, n int) (uint64, error) {
 	s := search{want: uint64(n), probe: func(seq uint64) (first, count uint64, err error) {
-		rest, err := space.Read(ctx, js, stream, space.Query{Filter: filter, From: seq, Limit: 1, MaxBytes: 1}, func(m *space.Stored) error {
-			first, count = m.Sequence, 1
-			return nil
-		})
-		return first, count + rest.Pending, err
+		return countFrom(ctx, js, stream, filter, seq)
 	}}
 	first, total, err := s.probe(1)
 	if err != nil || total <= s.want {
 		return first, err
 	}
-	state, err := space.State(ctx, js, stream, "")
+	state, err := space.State(ctx, js, stream)
 	if err != nil {
 		return 0, err
 	}
 	return s.run(first, total, state.LastSeq)
+}
+
+// countFrom returns the first message on filter at or after a sequence, and how many there are from it on; 0 and 0
+// when there are none.
+func countFrom(ctx context.Context, js jetstream.JetStream, stream, filter string, seq uint64) (first, count uint64, err error) {
+	rest, err := space.Read(ctx, js, stream, space.Query{Filter: filter, From: seq, Limit: 1, MaxBytes: 1}, func(m *space.Stored) error {
+		first, count = m.Sequence, 1
+		return nil
+	})
+	return first, count + rest.Pending, err
 }
 
 // search finds the sequence from which on want messages lie. probe returns the first message at or after a sequence

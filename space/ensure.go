@@ -14,8 +14,8 @@ import (
 // undoTimeout bounds taking back what a failed creation made, also after the caller's context ended.
 const undoTimeout = 10 * time.Second
 
-// Ensure makes the space what the options say: it creates what is missing, brings caps and ages to the options,
-// and writes the default delivery class when the space has none. It is idempotent, also after a crash at any point.
+// Ensure makes the space what the options say: it creates what is missing, brings caps and ages to the options
+// (a lower one drops what is beyond it), and writes the default delivery class when the space has none. It is idempotent, also after a crash at any point.
 //
 // Errors: [ErrDrift] (also wire.ErrPrecondition) when an existing object differs in anything but a cap or an age,
 // nothing changed; resource-exhausted, with the details "resource", "needed", "used" and "allowed", when a limit of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,6 +23,9 @@ const (
 	codeWrongLastID      = 10070
 	codeAtomicConflict   = 10176
 )
+
+// figuresTimeout bounds asking for the account's figures, which the credential may not permit.
+const figuresTimeout = 2 * time.Second
 
 // translate turns an error of the broker's client into one of the wire's codes. what says what was tried.
 func translate(what string, err error) error {
@@ -78,7 +82,7 @@ func shortage(ctx context.Context, js jetstream.JetStream, c jetstream.StreamCon
 	if !errors.Is(err, wire.ErrExhausted) || !errors.As(err, &e) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), figuresTimeout)
 	defer cancel()
 	info, ierr := js.AccountInfo(ctx)
 	if ierr != nil {

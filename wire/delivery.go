@@ -132,6 +132,8 @@ type ChannelsReply struct {
 	Channels []ChannelInfo `json:"channels"`
 	// Next is the value of After for the next page; empty on the last one.
 	Next string `json:"next,omitempty"`
+	// Partial says that more channels hold messages than are worth listing, so that only configured ones are here.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // ChannelInfo is one channel with its settings as written and as resolved.
