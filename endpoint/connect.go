@@ -142,9 +142,7 @@ func newEndpoint(o Options, src Source, addr server, id trust.Identity) (*Endpoi
 	if err != nil {
 		return nil, err
 	}
-	check := p.record
-	check.TS = time.Now().UnixMilli()
-	if err := check.Validate(); err != nil {
+	if _, err := encodePresence(&p.record); err != nil {
 		return nil, err
 	}
 	e.presence = p

@@ -1,14 +1,17 @@
 package endpoint_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +48,7 @@ func newWorld(tb testing.TB, change ...func(*broker.Options)) *world {
 	w := &world{tb: tb}
 	w.mint = must(mint.Init(ctx, memstore.New(), nil))(tb)
 	rec := must(w.mint.AddSpace(ctx, lab, nil))(tb)
-	opts := &broker.Options{NoListen: true, StoreDir: tb.TempDir(), MaxMemory: 1 << 30, MaxStore: 8 << 30}
+	opts := &broker.Options{NoListen: true, StoreDir: tb.TempDir(), MaxMemory: 1 << 30, MaxStore: 8 << 30, SyncInterval: time.Hour}
 	for _, c := range change {
 		c(opts)
 	}
@@ -319,4 +322,30 @@ func drainPools() {
 func readFile(tb testing.TB, path string) []byte {
 	tb.Helper()
 	return must(os.ReadFile(path))(tb)
+}
+
+// counting counts the connections that got as far as presenting a credential.
+type counting struct {
+	provider  nats.InProcessConnProvider
+	presented atomic.Int32
+}
+
+func (c *counting) InProcessConn() (net.Conn, error) {
+	conn, err := c.provider.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
+	return &watched{Conn: conn, c: c}, nil
+}
+
+type watched struct {
+	net.Conn
+	c *counting
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(`"jwt":"ey`)) {
+		w.c.presented.Add(1)
+	}
+	return w.Conn.Write(b)
 }

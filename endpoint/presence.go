@@ -143,9 +143,12 @@ func (p *presence) heartbeat(ctx context.Context) {
 	}
 }
 
-// encodePresence writes the record with the current time.
+// encodePresence checks the record and writes it with the current time.
 func encodePresence(p *wire.Presence) ([]byte, error) {
 	p.TS = time.Now().UnixMilli()
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
 	data, err := json.Marshal(p)
 	if err != nil {
 		return nil, wire.Errorf(wire.CodeBadRequest, "encode presence: %v", err)

@@ -1,0 +1,4 @@
+package endpoint
+
+// Quitting is closed when Close has begun.
+func (e *Endpoint) Quitting() <-chan struct{} { return e.quit }

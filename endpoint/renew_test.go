@@ -1,0 +1,241 @@
+package endpoint_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/trust/mint"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// minting is a source that mints a fresh credential of the same life each time but the first.
+type minting struct {
+	w     *world
+	first *trust.Credentials
+	ttl   time.Duration
+	calls atomic.Int32
+	spoil atomic.Pointer[func() (*trust.Credentials, error)] // takes over while set
+}
+
+func (m *minting) Credentials(context.Context) (*trust.Credentials, error) {
+	if spoil := m.spoil.Load(); spoil != nil {
+		return (*spoil)()
+	}
+	if m.calls.Add(1) == 1 {
+		return m.first, nil
+	}
+	return m.w.again(m.first, m.ttl), nil
+}
+
+func (m *minting) set(fn func() (*trust.Credentials, error)) {
+	if fn == nil {
+		m.spoil.Store(nil)
+		return
+	}
+	m.spoil.Store(&fn)
+}
+
+// TestRenewalUnderTraffic renews at three quarters of the credential's life, several times, while messages of every
+// kind come and go: each arrives exactly once and in order.
+func TestRenewalUnderTraffic(t *testing.T) {
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		start := time.Now()
+		creds := w.user("bob", role("reviewer"), lasting(time.Minute))
+		w.durables(creds)
+		src := &minting{w: w, first: creds, ttl: time.Minute}
+		events := newJournal[endpoint.Event]()
+		var renewed []time.Duration
+		bobEP := w.connectFrom(src, &endpoint.Options{OnEvent: func(ev endpoint.Event) {
+			if _, ok := ev.(endpoint.EventRenewed); ok {
+				renewed = append(renewed, time.Since(start).Round(time.Second))
+			}
+			events.add(ev)
+		}})
+		live, direct, asked := newJournal[string](), newJournal[string](), newJournal[string]()
+		must(bobEP.Join(t.Context(), "team", func(d *endpoint.Delivery) { live.add(d.Message.Text()) }))(t)
+		keep := func(j *journal[string]) func(*endpoint.Delivery) {
+			return func(d *endpoint.Delivery) {
+				j.add(d.Message.Text())
+				check(t, "ack", d.Ack(t.Context()), nil)
+			}
+		}
+		check(t, "direct", bobEP.HandleDirect(t.Context(), keep(direct)), nil)
+		check(t, "role", bobEP.HandleRole(t.Context(), keep(asked)), nil)
+		adaEP := w.connect(w.user("ada", lasting(time.Hour)), nil)
+		const rounds = 4000
+		for i := range rounds {
+			text := endpoint.Text(fmt.Sprint(i))
+			must(adaEP.Post(t.Context(), "team", text))(t)
+			must(adaEP.Direct(t.Context(), bob, text))(t)
+			must(bobEP.Ask(t.Context(), "reviewer", text))(t) // the renewing one sends, too
+			time.Sleep(50 * time.Millisecond)
+		}
+		synctest.Wait()
+		for name, j := range map[string]*journal[string]{"live": live, "direct": direct, "role": asked} {
+			all := j.list()
+			for i, text := range all {
+				if text != fmt.Sprint(i) {
+					t.Fatalf("%s: message %d is %q", name, i, text)
+				}
+			}
+			if len(all) != rounds {
+				t.Errorf("%s: %d messages, want %d", name, len(all), rounds)
+			}
+		}
+		if got, want := fmt.Sprint(renewed), "[45s 1m30s 2m15s 3m0s]"; got != want {
+			t.Errorf("renewed at %s, want %s", got, want)
+		}
+		for _, ev := range events.list() {
+			if _, ok := ev.(endpoint.EventRenewed); !ok {
+				t.Errorf("event %T %v", ev, ev)
+			}
+		}
+		if p := w.presence(bob); p == nil {
+			t.Error("presence lapsed")
+		}
+	})
+}
+
+func TestRefusedRenewals(t *testing.T) {
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w, foreign := newWorld(t), newWorld(t)
+		creds := w.user("bob", lasting(time.Hour))
+		src := &minting{w: w, first: creds, ttl: time.Hour}
+		events := newJournal[endpoint.Event]()
+		ep := w.connectFrom(src, &endpoint.Options{OnEvent: events.add})
+		time.Sleep(44 * time.Minute)
+		if n := src.calls.Load(); n != 1 {
+			t.Fatalf("source asked %d times before three quarters", n)
+		}
+		steps := []struct {
+			name  string
+			spoil func() (*trust.Credentials, error)
+		}{
+			{"the_same", func() (*trust.Credentials, error) { return creds, nil }},
+			{"nothing", func() (*trust.Credentials, error) { return nil, nil }},
+			{"an_error", func() (*trust.Credentials, error) { return nil, fmt.Errorf("vault is sealed") }},
+			{"another_principal", func() (*trust.Credentials, error) { return w.user("eve"), nil }},
+			{"another_life", func() (*trust.Credentials, error) { return w.user("bob"), nil }},
+			{"another_role", func() (*trust.Credentials, error) {
+				return w.user("bob", role("boss"), func(r *mint.UserRequest) { r.UID = creds.Identity().UID }), nil
+			}},
+			{"sooner_over", func() (*trust.Credentials, error) { return w.again(creds, time.Minute), nil }},
+			{"foreign_broker", func() (*trust.Credentials, error) { return foreign.again(creds, time.Hour), nil }},
+		}
+		src.set(steps[0].spoil)
+		time.Sleep(time.Minute)
+		for _, step := range steps {
+			src.set(step.spoil)
+			before := countEvents[endpoint.EventRenewalFailed](events)
+			time.Sleep(70 * time.Second) // longer than the longest pause
+			synctest.Wait()
+			if countEvents[endpoint.EventRenewalFailed](events) == before {
+				t.Errorf("%s: accepted, or not reported", step.name)
+			}
+			must(ep.Post(t.Context(), "team", endpoint.Text(step.name)))(t) // the old one works on
+			if got := ep.Identity().Expires; !got.Equal(creds.Identity().Expires) {
+				t.Errorf("%s: in use is one until %v", step.name, got)
+			}
+		}
+		if n := countEvents[endpoint.EventRenewed](events); n != 0 {
+			t.Errorf("renewed %d times", n)
+		}
+		src.set(nil)
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		if n := countEvents[endpoint.EventRenewed](events); n != 1 {
+			t.Errorf("renewed %d times after the source recovered, want 1", n)
+		}
+		time.Sleep(30 * time.Minute) // beyond the first credential's end
+		must(ep.Post(t.Context(), "team", endpoint.Text("still here")))(t)
+		if n := countEvents[endpoint.EventDisconnected](events); n != 0 {
+			t.Errorf("disconnected %d times", n)
+		}
+	})
+}
+
+// TestExpiryAndReturn lets the credential run out: the endpoint goes, never presents it again, and comes back by
+// itself once its source has another.
+func TestExpiryAndReturn(t *testing.T) {
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		creds := w.user("bob", lasting(time.Hour))
+		w.durables(creds)
+		src := &minting{w: w, first: creds, ttl: time.Hour}
+		src.set(func() (*trust.Credentials, error) { return creds, nil })
+		dials := &counting{provider: w.srv.InProcess()}
+		events, got := newJournal[endpoint.Event](), newJournal[string]()
+		ep, err := endpoint.Connect(t.Context(), "", src, &endpoint.Options{InProcess: dials, OnEvent: events.add})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ep.Close()
+		must(ep.Join(t.Context(), "team", func(d *endpoint.Delivery) { got.add(d.Message.Text()) }))(t)
+		check(t, "direct", ep.HandleDirect(t.Context(), func(d *endpoint.Delivery) {
+			got.add(d.Message.Text())
+			check(t, "ack", d.Ack(t.Context()), nil)
+		}), nil)
+		time.Sleep(time.Hour + time.Second)
+		synctest.Wait()
+		if ep.Connected() {
+			t.Fatal("connected with an expired credential")
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err = ep.Post(short, "team", endpoint.Text("x"))
+		cancel()
+		wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted)
+		sender := w.connect(w.user("ada"), nil)
+		must(sender.Direct(t.Context(), bob, endpoint.Text("while away")))(t)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := dials.presented.Load(); n != 1 {
+			t.Errorf("a credential was presented %d times, want once", n)
+		}
+		src.set(nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if !ep.Connected() {
+			t.Fatal("not back with a good credential")
+		}
+		must(sender.Post(t.Context(), "team", endpoint.Text("live again")))(t)
+		synctest.Wait()
+		if got := fmt.Sprint(got.list()); got != "[while away live again]" {
+			t.Errorf("received %s", got)
+		}
+	})
+}
+
+// TestRevokedAndReplaced takes the credential away while its source has a newer one: the endpoint notices by the
+// refusal and does not wait for its time.
+func TestRevokedAndReplaced(t *testing.T) {
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		creds := w.user("bob", lasting(time.Hour))
+		src := &minting{w: w, first: creds, ttl: 2 * time.Hour}
+		events := newJournal[endpoint.Event]()
+		ep := w.connectFrom(src, &endpoint.Options{OnEvent: events.add})
+		time.Sleep(time.Minute)
+		rec := must(w.mint.Revoke(t.Context(), lab, mint.Revocation{UserKey: creds.Identity().UserKey}))(t)
+		check(t, "push", w.ctl.PutAccount(t.Context(), rec.Public, rec.JWT), nil)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !ep.Connected() {
+			t.Fatalf("not back: %v", events.list())
+		}
+		must(ep.Post(t.Context(), "team", endpoint.Text("back")))(t)
+		if countEvents[endpoint.EventRefused](events) == 0 || countEvents[endpoint.EventRenewed](events) != 1 {
+			t.Errorf("events %v", events.list())
+		}
+	})
+}
