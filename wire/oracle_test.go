@@ -208,6 +208,7 @@ var (
 	escape    = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
 	surrogate = regexp.MustCompile(`^\\u[dD][89a-fA-F]`)
 	high      = regexp.MustCompile(`^\\u[dD][89abAB]`)
+	low       = regexp.MustCompile(`^\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
 )
 
 // oracleLoneSurrogate looks at every escape of a valid document, which all stand in strings.
@@ -222,7 +223,7 @@ func oracleLoneSurrogate(data []byte) bool {
 		if !surrogate.Match(esc) {
 			continue
 		}
-		if !high.Match(esc) || !regexp.MustCompile(`^\\u[dD][c-fC-F][0-9a-fA-F]{2}`).Match(data) {
+		if !high.Match(esc) || !low.Match(data) {
 			return true
 		}
 		data = data[6:]

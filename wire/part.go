@@ -173,15 +173,45 @@ const (
 
 var partNames = []string{"kind", "text", "data", "name", "mediaType", "digest", "size"}
 
-// scan reads one part. The kind may come last, so the values are kept as spans and read when the object is over.
+// scan reads one part.
 func (p *Part) scan(s *scanner) bool {
 	start := s.pos
+	var f partValues
+	if !f.read(s) {
+		return false
+	}
+	p.Kind = f.text(s, fieldKind)
+	core := p.Kind == PartText || p.Kind == PartData || p.Kind == PartArtifact
+	if f.badKind || core && f.badCore {
+		return s.fail("part key in the wrong case")
+	}
+	switch p.Kind {
+	case PartText:
+		p.Text = f.text(s, fieldText)
+	case PartData:
+		p.Data = slices.Clone(f.raw(s, fieldData))
+	case PartArtifact:
+		p.Artifact = &Artifact{
+			Name: f.text(s, fieldName), MediaType: f.text(s, fieldMediaType), Digest: f.text(s, fieldDigest),
+			Size: f.integer(s, fieldSize),
+		}
+	default:
+		p.Raw = slices.Clone(s.data[start:s.pos])
+	}
+	return s.err == ""
+}
+
+// partValues holds the values of a part as spans: the kind, which says how to read the others, may come last.
+type partValues struct {
+	vals             [partFields][]byte
+	at               [partFields]int
+	badKind, badCore bool // there is a key that is the kind's, or any core field's, name in another case
+}
+
+func (v *partValues) read(s *scanner) bool {
 	if !s.open('{', "want a part object") {
 		return false
 	}
-	var vals [partFields][]byte
-	var at [partFields]int
-	badKind, badCore := false, false // a key that is a field's name in the wrong case
 	seen := s.seen()
 	for first := true; s.more('}', first); first = false {
 		key, ok := s.key()
@@ -190,14 +220,14 @@ func (p *Part) scan(s *scanner) bool {
 		}
 		f := indexOf(partNames, key)
 		switch {
-		case f >= 0 && vals[f] != nil:
+		case f >= 0 && v.vals[f] != nil:
 			return s.fail("duplicate key")
 		case f < 0:
 			if !seen.add(s, key) {
 				return false
 			}
-			badKind = badKind || wrongCase(key, partNames[:1])
-			badCore = badCore || wrongCase(key, partNames)
+			v.badKind = v.badKind || wrongCase(key, partNames[:1])
+			v.badCore = v.badCore || wrongCase(key, partNames)
 		}
 		pos := s.pos
 		val, ok := s.span()
@@ -205,73 +235,45 @@ func (p *Part) scan(s *scanner) bool {
 			return false
 		}
 		if f >= 0 {
-			vals[f], at[f] = val, pos
+			v.vals[f], v.at[f] = val, pos
 		}
 	}
 	seen.drop(s)
-	if s.err != "" {
-		return false
-	}
-	f := fields{s: s, vals: &vals, at: &at}
-	p.Kind = f.text(fieldKind)
-	core := p.Kind == PartText || p.Kind == PartData || p.Kind == PartArtifact
-	if badKind || core && badCore {
-		return s.fail("part key in the wrong case")
-	}
-	switch p.Kind {
-	case PartText:
-		p.Text = f.text(fieldText)
-	case PartData:
-		p.Data = slices.Clone(f.raw(fieldData))
-	case PartArtifact:
-		p.Artifact = &Artifact{
-			Name: f.text(fieldName), MediaType: f.text(fieldMediaType), Digest: f.text(fieldDigest),
-			Size: f.integer(fieldSize),
-		}
-	default:
-		p.Raw = slices.Clone(s.data[start:s.pos])
-	}
 	return s.err == ""
 }
 
-// fields reads the values scan kept; a missing or mistyped one fails the scanner.
-type fields struct {
-	s    *scanner
-	vals *[partFields][]byte
-	at   *[partFields]int
-}
-
-func (f fields) raw(i int) []byte {
-	v := f.vals[i]
-	if v == nil {
-		f.s.fail("part without " + partNames[i])
+// raw returns a field's value; without one it fails the scanner, as do text and integer for a value of another type.
+func (v *partValues) raw(s *scanner, field int) []byte {
+	val := v.vals[field]
+	if val == nil {
+		s.fail("part without " + partNames[field])
 	}
-	return v
+	return val
 }
 
-func (f fields) text(i int) string {
-	v := f.raw(i)
-	if v == nil {
+func (v *partValues) text(s *scanner, field int) string {
+	val := v.raw(s, field)
+	if val == nil {
 		return ""
 	}
-	if v[0] != '"' {
-		f.s.pos = f.at[i]
-		f.s.fail("want a string")
+	if val[0] != '"' {
+		s.pos = v.at[field]
+		s.fail("want a string")
 		return ""
 	}
-	return string(unescape(v[1 : len(v)-1]))
+	return string(unescape(val[1 : len(val)-1]))
 }
 
-func (f fields) integer(i int) int64 {
-	v := f.raw(i)
-	if v == nil {
+func (v *partValues) integer(s *scanner, field int) int64 {
+	val := v.raw(s, field)
+	if val == nil {
 		return 0
 	}
-	sub := scanner{data: v}
+	sub := scanner{data: val}
 	n, ok := sub.integer()
 	if !ok {
-		f.s.pos = f.at[i]
-		f.s.fail(sub.err)
+		s.pos = v.at[field]
+		s.fail(sub.err)
 	}
 	return n
 }
