@@ -44,7 +44,9 @@ func (r *Roster) Forget(now time.Time) []wire.RosterEvent                   { re
 func (r *Roster) Page(after string, limit int) *wire.RosterReply            { return r.r.page(after, limit) }
 
 // PageOf asks a service for its roster without the broker.
-func PageOf(d *Service) (*wire.RosterReply, error) { return d.feed.page(wire.RosterRequest{}) }
+func PageOf(d *Service) (*wire.RosterReply, error) {
+	return d.feed.page(context.Background(), wire.RosterRequest{})
+}
 
 // FreshOf is the health check of its view.
 func FreshOf(d *Service) error { return d.feed.fresh() }

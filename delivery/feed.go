@@ -25,6 +25,8 @@ const (
 	aliveInterval = wire.LivenessWindow / 2
 	// beatTimeout bounds one proof.
 	beatTimeout = 2 * time.Second
+	// catchUpTimeout bounds how long a snapshot waits for a proof that is under way.
+	catchUpTimeout = time.Second
 	// backlog is how many heartbeats may wait; when more do, the bucket is read instead.
 	backlog = 1 << 15
 )
@@ -41,6 +43,7 @@ type feed struct {
 	subject  string // of events
 	heard    chan *nats.Msg
 	sub      *nats.Subscription
+	catchUps chan chan struct{}
 
 	// Of the goroutine of run alone.
 	reconnects uint64
@@ -53,7 +56,7 @@ type feed struct {
 }
 
 func newFeed(nc *nats.Conn, js jetstream.JetStream, s wire.Space, serve *control.Service, log *slog.Logger) *feed {
-	f := &feed{nc: nc, js: js, space: s, log: log, heard: make(chan *nats.Msg, backlog), roster: newRoster()}
+	f := &feed{nc: nc, js: js, space: s, log: log, heard: make(chan *nats.Msg, backlog), catchUps: make(chan chan struct{}), roster: newRoster()}
 	f.instance, f.epoch = serve.Instance()
 	var err, err2 error
 	f.filter, err = wire.PresenceFilter(s)
@@ -112,6 +115,9 @@ func (f *feed) run(ctx context.Context) {
 			return
 		case msg := <-f.heard:
 			f.take(msg)
+		case done := <-f.catchUps:
+			f.takeAll()
+			close(done)
 		case <-beat.C:
 			f.beat(ctx)
 		case <-alive.C:
@@ -131,6 +137,26 @@ func (f *feed) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = f.nc.FlushWithContext(ctx) // best effort: without it the watchers notice the silence
+}
+
+// takeAll handles the presence messages that have arrived.
+func (f *feed) takeAll() {
+	for range len(f.heard) {
+		f.take(<-f.heard)
+	}
+}
+
+// catchUp waits until what arrived before now is in the roster. A request comes over the same connection as presence
+// does, behind what its caller published before it asked, so that a caller finds its own record in the answer.
+func (f *feed) catchUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case f.catchUps <- done:
+		<-done
+	case <-ctx.Done(): // the broker is slow: an answer from before is better than none
+	}
 }
 
 // take handles one presence message. The broker can be made to deliver others here; their subject tells.
@@ -168,9 +194,7 @@ func (f *feed) beat(ctx context.Context) {
 		return
 	}
 	// The answer came behind all that the broker sent before it.
-	for range len(f.heard) {
-		f.take(<-f.heard)
-	}
+	f.takeAll()
 	lost, _ := f.sub.Dropped()
 	reconnects := f.nc.Stats().Reconnects
 	f.mu.Lock()
@@ -284,7 +308,7 @@ func (f *feed) sequence() uint64 {
 }
 
 // page answers the roster command.
-func (f *feed) page(in wire.RosterRequest) (*wire.RosterReply, error) {
+func (f *feed) page(ctx context.Context, in wire.RosterRequest) (*wire.RosterReply, error) {
 	if in.Limit < 0 || in.Limit > wire.MaxRosterPage {
 		return nil, wire.Errorf(wire.CodeBadRequest, "list roster: limit %d outside 0 to %d", in.Limit, wire.MaxRosterPage)
 	}
@@ -292,6 +316,7 @@ func (f *feed) page(in wire.RosterRequest) (*wire.RosterReply, error) {
 	if limit == 0 {
 		limit = wire.MaxRosterPage
 	}
+	f.catchUp(ctx)
 	stale := f.staleSince(time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()

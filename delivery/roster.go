@@ -134,7 +134,7 @@ func (r *roster) change(m *member, gone string, at time.Time) {
 func (r *roster) due(now time.Time) (events []wire.RosterEvent, again time.Time) {
 	rest := r.waiting[:0]
 	for _, m := range r.waiting {
-		if at := m.told.Add(spacing); now.Before(at) {
+		if at := m.told.Add(spacing); !m.told.IsZero() && now.Before(at) {
 			rest = append(rest, m)
 			if again.IsZero() || at.Before(again) {
 				again = at
@@ -163,11 +163,7 @@ func (r *roster) settle(now time.Time) {
 
 // tell makes the last state the told one.
 func (r *roster) tell(m *member, now time.Time) {
-	m.told = now
-	m.entry = wire.RosterEntry{Principal: m.name, Presence: m.now, Gone: m.gone, SeenMS: m.seen.UnixMilli(), Sequence: r.sequence}
-	if m.gone != "" {
-		m.entry.Presence.Status = wire.StatusOffline
-	}
+	m.told, m.entry = now, m.state(r.sequence)
 	m.size = len(encode(m.entry)) + 1
 }
 
@@ -188,31 +184,38 @@ func (r *roster) forget(now time.Time) []wire.RosterEvent {
 	return events
 }
 
-// page lists the told state after a principal.
+// page lists the last state after a principal. A state that waits to be told is shown under the number of the one
+// before it, so that the event that tells it still applies.
 func (r *roster) page(after string, limit int) *wire.RosterReply {
-	reply := &wire.RosterReply{Sequence: r.sequence, Entries: []wire.RosterEntry{}}
+	reply := &wire.RosterReply{Sequence: r.sequence, Total: len(r.order), Entries: []wire.RosterEntry{}}
 	start, found := r.find(after)
 	if found {
 		start++
 	}
 	size := 0
-	for i, m := range r.order {
-		if m.told.IsZero() {
-			continue // its first change waits
+	for _, m := range r.order[start:] {
+		entry, bytes := m.entry, m.size
+		if m.waits {
+			entry = m.state(m.entry.Sequence)
+			bytes = len(encode(entry)) + 1
 		}
-		reply.Total++
-		if i < start || reply.Next != "" {
-			continue
-		}
-		if size += m.size; len(reply.Entries) == limit || size > pageRoom && len(reply.Entries) > 0 {
+		if size += bytes; len(reply.Entries) == limit || size > pageRoom && len(reply.Entries) > 0 {
 			reply.Next = reply.Entries[len(reply.Entries)-1].Principal
-			continue
+			break
 		}
-		entry := m.entry
 		entry.SeenMS = m.seen.UnixMilli()
 		reply.Entries = append(reply.Entries, entry)
 	}
 	return reply
+}
+
+// state is the entry of what was last heard.
+func (m *member) state(sequence uint64) wire.RosterEntry {
+	e := wire.RosterEntry{Principal: m.name, Presence: m.now, Gone: m.gone, SeenMS: m.seen.UnixMilli(), Sequence: sequence}
+	if m.gone != "" {
+		e.Presence.Status = wire.StatusOffline
+	}
+	return e
 }
 
 // faceOf is a record without what every heartbeat changes.

@@ -100,8 +100,8 @@ func (d *Service) Run(ctx context.Context) error {
 func (d *Service) register() {
 	control.Handle(d.serve, control.Command{
 		Name: wire.CommandRoster, Effect: control.Read, Description: "A page of who is there, with the position of the roster feed.",
-	}, func(_ context.Context, _ *control.Request, in *wire.RosterRequest) (*wire.RosterReply, error) {
-		return d.feed.page(value(in))
+	}, func(ctx context.Context, _ *control.Request, in *wire.RosterRequest) (*wire.RosterReply, error) {
+		return d.feed.page(ctx, value(in))
 	})
 	control.Handle(d.serve, control.Command{
 		Name: wire.CommandChannels, Effect: control.Read, Description: "A page of the channels, with their settings and, where the caller may read, their sizes.",
