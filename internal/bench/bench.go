@@ -110,6 +110,20 @@ func wanted(only []string, name string) bool {
 	return len(only) == 0 || slices.ContainsFunc(only, func(o string) bool { return strings.HasPrefix(name, o) })
 }
 
+// CheckNames refuses names that no measurement begins with.
+func CheckNames(only []string) error {
+	names := []string{"process"}
+	for _, p := range pairs() {
+		names = append(names, p.name)
+	}
+	for _, o := range only {
+		if o == "" || !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, o) }) {
+			return fmt.Errorf("nothing is called %q; there is %s", o, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
 func pairs() []pair {
 	return []pair{posts(1), posts(10), posts(100), directs(), roles(), requests(), connects()}
 }

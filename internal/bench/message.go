@@ -51,9 +51,16 @@ func (l *lab) rawPeer(ctx context.Context, role string) (*rawPeer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	js, err := jetstream.New(nc)
+	p, err := newRawPeer(nc, creds)
 	if err != nil {
 		nc.Close()
+	}
+	return p, err
+}
+
+func newRawPeer(nc *nats.Conn, creds *trust.Credentials) (*rawPeer, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
 	return &rawPeer{nc: nc, js: js, creds: creds}, nil

@@ -17,8 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal/internal/cli/bench"
 	"github.com/cotal-go/cotal/internal/cli/channel"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/demo"
 	"github.com/cotal-go/cotal/internal/cli/grant"
 	"github.com/cotal-go/cotal/internal/cli/mesh"
 	"github.com/cotal-go/cotal/internal/cli/message"
@@ -66,24 +68,23 @@ func Main(ctx context.Context, args []string, env Env) (code int) {
 	if err != nil && !t.Ran {
 		// Parsing ended before the flags took effect, so --json is looked for by hand.
 		e.JSON = e.JSON || asksJSON(args)
-		err = usage(err)
+		err = usage(root, args, err)
 	}
 	return command.Report(e, err)
 }
 
-// usage makes an error of the parser one of ours.
-func usage(err error) error {
+// usage makes an error of the parser one of ours, with the commands whose names are near.
+func usage(root *cobra.Command, args []string, err error) error {
 	if _, ok := errors.AsType[*wire.Error](err); ok {
 		return err
 	}
-	first, rest, _ := strings.Cut(err.Error(), "\n")
-	hints := []string{"see: cotal --help"}
-	if _, names, ok := strings.Cut(rest, "Did you mean this?"); ok {
-		if near := strings.Fields(names); len(near) > 0 {
-			hints = append([]string{"did you mean: " + strings.Join(near, ", ")}, hints...)
+	err = command.Hint(command.Usagef("%v", err), "see: cotal --help")
+	if len(args) > 0 {
+		if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+			return command.Hint(err, "did you mean: "+strings.Join(near, ", "))
 		}
 	}
-	return command.Hint(command.Usagef("%s", first), hints...)
+	return err
 }
 
 func asksJSON(args []string) bool {
@@ -103,7 +104,7 @@ func newRoot(t *command.Tree) *cobra.Command {
 	e := t.Env
 	root := &cobra.Command{
 		Use: "cotal", Short: "A mesh for agents and people", Long: strings.TrimSpace(rootLong), Example: strings.Trim(rootExample, "\n"),
-		SilenceErrors: true, SilenceUsage: true, DisableAutoGenTag: true,
+		SilenceErrors: true, SilenceUsage: true, DisableAutoGenTag: true, SuggestionsMinimumDistance: 2,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 		Args: func(_ *cobra.Command, args []string) error {
@@ -120,13 +121,13 @@ func newRoot(t *command.Tree) *cobra.Command {
 	f.BoolVar(&e.JSON, "json", false, "print results and failures as JSON, one object a line")
 	f.BoolVar(&e.Verbose, "verbose", false, "log what happens to standard error")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return command.Hint(command.Usagef("%s: %v", c.CommandPath(), err), "see: "+c.CommandPath()+" --help")
+		return command.Hint(command.Usagef("%v", err), "see: "+c.CommandPath()+" --help")
 	})
 	root.AddCommand(
 		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t),
 		grant.NewMint(t), grant.NewRevoke(t), grant.NewGrants(t),
 		person.NewJoin(t), message.NewSend(t), message.NewRead(t), message.NewTail(t), channel.New(t),
-		space.New(t), setting.New(t), newCompletion(t), newVersion(t),
+		space.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
 	)
 	return root
 }
