@@ -223,10 +223,7 @@ func presence(l wire.Lifecycle, status wire.Status, activity string) *wire.Prese
 // beat publishes a presence record as an endpoint does, without waiting.
 func (m *mesh) beat(t testing.TB, l wire.Lifecycle, status wire.Status, activity string) {
 	t.Helper()
-	data, err := json.Marshal(presence(l, status, activity))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := encodePresence(t, presence(l, status, activity))
 	subject, err := wire.PresenceSubject(lab, l.Principal)
 	if err != nil {
 		t.Fatal(err)
@@ -295,4 +292,13 @@ func (m *mesh) flush(t testing.TB) {
 	if err := m.nc.FlushWithContext(ctxFor(t)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func encodePresence(t testing.TB, rec *wire.Presence) []byte {
+	t.Helper()
+	data, err := json.Marshal(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

@@ -134,7 +134,22 @@ func ensureDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d 
 			return verifyDurable(s, d, have.CachedInfo().Config)
 		}
 	}
-	return translate(what, err)
+	return crowded(ctx, js, d.stream, translate(what, err))
+}
+
+// crowded adds the figures to an error about too many consumers. The limit is by stream, and it is met.
+func crowded(ctx context.Context, js jetstream.JetStream, stream string, err error) error {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok || e.Code != wire.CodeResourceExhausted {
+		return err
+	}
+	st, serr := State(ctx, js, stream)
+	if serr != nil {
+		return err
+	}
+	e.Message += fmt.Sprintf(": %d used of %d allowed on stream %q", st.Consumers, st.Consumers, stream)
+	e.Details = map[string]any{"resource": "consumers", "needed": 1, "used": st.Consumers, "allowed": st.Consumers}
+	return err
 }
 
 func verifyDurable(s wire.Space, d durable, have jetstream.ConsumerConfig) error {

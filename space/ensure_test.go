@@ -266,25 +266,36 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 }
 
-// limited is a broker whose only account has the given JetStream limits.
-func limited(t *testing.T, store, memory int64, streams int) jetstream.JetStream {
+// tenant is what an account may have.
+type tenant struct{ store, memory, streams, consumers int64 }
+
+// tenants is a broker with an account for each of the limits; it returns a context of each.
+func tenants(t *testing.T, limits ...tenant) []jetstream.JetStream {
 	t.Helper()
-	acc := server.NewAccount("TENANT")
+	name := func(i int) string { return fmt.Sprintf("T%d", i) }
 	srv := broker(t, func(o *server.Options) {
-		o.Accounts = []*server.Account{acc}
-		o.Users = []*server.User{{Username: "u", Password: "p", Account: acc}}
+		for i := range limits {
+			acc := server.NewAccount(name(i))
+			o.Accounts = append(o.Accounts, acc)
+			o.Users = append(o.Users, &server.User{Username: name(i), Password: "p", Account: acc})
+		}
 	})
-	live, err := srv.LookupAccount("TENANT")
-	if err != nil {
-		t.Fatal(err)
+	var out []jetstream.JetStream
+	for i, l := range limits {
+		acc, err := srv.LookupAccount(name(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = acc.EnableJetStream(map[string]server.JetStreamAccountLimits{"": {
+			MaxStore: l.store, MaxMemory: l.memory, MaxStreams: int(l.streams), MaxConsumers: int(l.consumers), MaxAckPending: -1,
+			MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, connect(t, srv, nats.UserInfo(name(i), "p")))
 	}
-	err = live.EnableJetStream(map[string]server.JetStreamAccountLimits{"": {
-		MaxStore: store, MaxMemory: memory, MaxStreams: streams, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
-	}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return connect(t, srv, nats.UserInfo("u", "p"))
+	return out
 }
 
 func TestCaseN28CreationAtALimitLeavesNothing(t *testing.T) {
@@ -303,7 +314,7 @@ func TestCaseN28CreationAtALimitLeavesNothing(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			js := limited(t, tc.store, tc.memory, tc.streams)
+			js := tenants(t, tenant{tc.store, tc.memory, int64(tc.streams), -1})[0]
 			err := space.Ensure(ctxFor(t), js, lab, nil)
 			if !errors.Is(err, wire.ErrExhausted) {
 				t.Fatalf("Ensure = %v, want resource-exhausted", err)
@@ -324,7 +335,7 @@ func TestCaseN28CreationAtALimitLeavesNothing(t *testing.T) {
 	}
 	t.Run("spaces_until_full", func(t *testing.T) {
 		t.Parallel()
-		js := limited(t, 2*disk+disk/2, 3*memory, -1)
+		js := tenants(t, tenant{2*disk + disk/2, 3 * memory, -1, -1})[0]
 		ctx := ctxFor(t)
 		for _, s := range []wire.Space{"one", "two"} {
 			if err := space.Ensure(ctx, js, s, nil); err != nil {

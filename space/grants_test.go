@@ -148,7 +148,7 @@ func TestGrantsAgreeWithAModel(t *testing.T) {
 				if !ok {
 					rt.Skip("no grant")
 				}
-				if rapid.Bool().Draw(rt, "new life") {
+				if rapid.IntRange(0, 5).Draw(rt, "new life") == 0 {
 					g.UID = wire.NewUID()
 				}
 				g.Epoch++
