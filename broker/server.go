@@ -28,6 +28,9 @@ const (
 	keepClosed = 64
 )
 
+// Version is the version of the nats-server that this package embeds.
+const Version = server.VERSION
+
 // Server is a running embedded broker. Make one with [Start]; Shutdown ends it.
 type Server struct {
 	store *storeDir

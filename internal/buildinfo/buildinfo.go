@@ -14,9 +14,6 @@ import (
 // devel is the version of a build that carries no module version.
 const devel = "devel"
 
-// brokerModule is the module whose version Info.Broker reports.
-const brokerModule = "github.com/nats-io/nats-server/v2"
-
 // Info describes one build.
 type Info struct {
 	// Version is the module version, or "devel".
@@ -29,8 +26,6 @@ type Info struct {
 	// Go is the toolchain, Platform the operating system and processor.
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	// Broker is the version of the embedded NATS server, empty when none is linked.
-	Broker string `json:"broker,omitempty"`
 }
 
 // Read reports the running build.
@@ -59,11 +54,6 @@ func (info *Info) fill(b *debug.BuildInfo) {
 			if t, err := time.Parse(time.RFC3339, s.Value); err == nil {
 				info.Time = t.UTC()
 			}
-		}
-	}
-	for _, d := range b.Deps {
-		if d.Path == brokerModule {
-			info.Broker = strings.TrimPrefix(d.Version, "v")
 		}
 	}
 }

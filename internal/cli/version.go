@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal/broker"
 	"github.com/cotal-go/cotal/internal/buildinfo"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/wire"
@@ -32,11 +33,12 @@ type VersionResult struct {
 	command.V
 	buildinfo.Info
 	Protocol string `json:"protocol"`
+	Broker   string `json:"broker"` // of the embedded nats-server
 }
 
 // Run prints.
 func (version) Run(_ context.Context, e *command.Env) error {
-	res := VersionResult{V: command.V1, Info: buildinfo.Read(), Protocol: wire.ProtocolVersion}
+	res := VersionResult{V: command.V1, Info: buildinfo.Read(), Protocol: wire.ProtocolVersion, Broker: broker.Version}
 	return e.Print(res, func(p *command.Printer) {
 		p.Line("cotal %s", res.Version)
 		if res.Revision != "" {

@@ -67,6 +67,9 @@ type Value struct {
 // Explicit reports whether a flag or the environment set the value.
 func (v Value) Explicit() bool { return v.Source.explicit() }
 
+// Flagged reports whether a flag set the value.
+func (v Value) Flagged() bool { return strings.HasPrefix(string(v.Source), "flag ") }
+
 // Flags are the values named on the command line; empty means not given.
 type Flags struct {
 	Space, Server, Creds, CA, Name string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cotal-go/cotal/internal/archtest"
 	"github.com/cotal-go/cotal/internal/config"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -290,7 +291,7 @@ func TestResolveRefuses(t *testing.T) {
 
 func TestRecordsArePrivateAndWhole(t *testing.T) {
 	if os.PathSeparator == '\\' {
-		t.Skip("Windows has no permission bits to look at")
+		archtest.NotHere(t, "Windows has no permission bits to look at")
 	}
 	w := newWorld(t)
 	p := w.project("p")

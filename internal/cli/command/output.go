@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -38,11 +39,13 @@ func (e *Env) Print(v any, human func(p *Printer)) error {
 func (e *Env) Each(v any, human func(p *Printer)) error { return e.Print(v, human) }
 
 func (e *Env) writeJSON(w io.Writer, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // patterns hold > and nobody renders this as HTML
+	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
-	if _, err := w.Write(append(data, '\n')); err != nil {
+	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil

@@ -81,9 +81,9 @@ func (t *Tree) Group(use, short, long string, children ...*cobra.Command) *cobra
 		Use: use, Short: short, Long: strings.TrimSpace(long),
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return Hint(Usagef("%s: a verb is missing", c.CommandPath()), "see: "+c.CommandPath()+" --help")
+				return Hint(Usagef("%s: a verb is missing", c.Name()), "see: "+c.CommandPath()+" --help")
 			}
-			return Hint(Usagef("%s: no verb %q", c.CommandPath(), args[0]), "see: "+c.CommandPath()+" --help")
+			return Hint(Usagef("%s: no verb %q", c.Name(), args[0]), "see: "+c.CommandPath()+" --help")
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
@@ -104,7 +104,7 @@ func (t *Tree) Add(s Spec, r Runner) *cobra.Command {
 			return Hint(s.Args(args), "usage: "+c.UseLine(), "see: "+c.CommandPath()+" --help")
 		}
 		if len(args) > 0 {
-			return Hint(Usagef("%s: unexpected operand %q", c.CommandPath(), args[0]), "usage: "+c.UseLine())
+			return Hint(Usagef("%s: unexpected operand %q", c.Name(), args[0]), "usage: "+c.UseLine())
 		}
 		return nil
 	}

@@ -229,23 +229,23 @@ func (m *mint) file(ctx context.Context, e *command.Env, t *target.Target) (file
 	path := t.Config.Project.CredsFile(t.Config.Space.Value, m.name)
 	if !replace {
 		if _, err := store.Get(ctx, key); err == nil {
-			return file{}, exists(path)
+			return file{}, m.exists(path)
 		} else if !errors.Is(err, secret.ErrNotFound) {
 			return file{}, wire.Errorf(wire.CodeFailedPrecondition, "look for credential %q: %v", path, err)
 		}
 	}
 	return file{path: path, write: func(ctx context.Context, data []byte) error {
 		if replace {
-			return storeError(path, store.Put(ctx, key, data))
+			return m.storeError(path, store.Put(ctx, key, data))
 		}
-		return storeError(path, store.Create(ctx, key, data))
+		return m.storeError(path, store.Create(ctx, key, data))
 	}}, nil
 }
 
 // outside is a file that the person named.
 func (m *mint) outside(path string, replace bool) (file, error) {
 	if _, err := os.Lstat(path); err == nil && !replace {
-		return file{}, exists(path)
+		return file{}, m.exists(path)
 	}
 	return file{path: path, write: func(_ context.Context, data []byte) error {
 		return config.WritePrivate(path, data, replace)
@@ -262,17 +262,17 @@ func isCreds(path string) bool {
 	return err == nil
 }
 
-func exists(path string) error {
-	return command.Hint(wire.Errorf(wire.CodeAlreadyExists, "credential file %q exists and is not replaced", path),
-		"write elsewhere with --out, or replace it with --force; nothing was granted")
+func (m *mint) exists(path string) error {
+	return command.Hint(wire.Errorf(wire.CodeAlreadyExists, "credential file %q exists and is not replaced; nothing was granted", path),
+		"a later credential of the same identity: cotal mint "+m.name+" --renew", "write elsewhere with --out <file>, or replace it with --force")
 }
 
-func storeError(path string, err error) error {
+func (m *mint) storeError(path string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, secret.ErrExists):
-		return exists(path)
+		return m.exists(path)
 	}
 	return wire.Errorf(wire.CodeFailedPrecondition, "write credential %q: %v", path, err)
 }

@@ -98,8 +98,8 @@ func (d *down) Run(ctx context.Context, e *command.Env) error {
 // named is asked, anything else is refused.
 func (d *down) unrecorded(ctx context.Context, e *command.Env, t *target.Target) error {
 	c := t.Config
-	if !c.Server.Explicit() {
-		return nothingRuns(c)
+	if err := t.Running(); err != nil {
+		return err
 	}
 	node, err := t.Node(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,7 @@ type plan struct {
 	strict    bool
 	open      bool
 	known     []string // spaces of the trust records
+	logLevel  slog.Level
 }
 
 const defaultHost = "127.0.0.1"
@@ -33,7 +35,10 @@ func (u *up) newPlan(e *command.Env) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{machine: cfg.Machine}
+	p := &plan{machine: cfg.Machine, logLevel: slog.LevelWarn}
+	if u.report {
+		p.logLevel = slog.LevelInfo // standard error is a log file
+	}
 	if p.project, err = startProject(e.Dir, cfg.Machine); err != nil {
 		return nil, err
 	}

@@ -30,23 +30,7 @@ func (p *plan) ports() []int {
 	return []int{config.DefaultPort, 0}
 }
 
-// choosePort returns the first port that is free now. The broker binds it a moment later; who comes between makes
-// the start fail with the same words.
-func (p *plan) choosePort(ctx context.Context) (int, error) {
-	var taken error
-	for _, port := range p.ports() {
-		err := p.tryPort(ctx, port)
-		if err == nil {
-			return port, nil
-		}
-		taken = err
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return 0, taken
-}
-
+// tryPort refuses a port that is taken now, and says by whom.
 func (p *plan) tryPort(ctx context.Context, port int) error {
 	addr := net.JoinHostPort(p.host, strconv.Itoa(port))
 	var lc net.ListenConfig

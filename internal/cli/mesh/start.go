@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
 	"time"
@@ -58,23 +57,40 @@ type running struct {
 	err   error // set before ended is closed
 }
 
-// boot starts the node on the first port that works out.
+// boot starts the node on the first port that works out: one that was free a moment ago may be taken by now.
 func (p *plan) boot(ctx context.Context, e *command.Env) (*cotal.Node, *running, error) {
 	store, err := p.store()
 	if err != nil {
 		return nil, nil, err
 	}
-	log := e.Logger(slog.LevelWarn)
-	port, err := p.choosePort(ctx)
-	if err != nil {
-		return nil, nil, err
+	ports := p.ports()
+	for i, port := range ports {
+		last := i == len(ports)-1
+		if err := p.tryPort(ctx, port); err != nil {
+			if last || ctx.Err() != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		node, r, err := p.start(ctx, e, store, port)
+		if err == nil {
+			return node, r, nil
+		}
+		if last || !errors.Is(err, wire.ErrConflict) {
+			return nil, nil, p.explain(err)
+		}
 	}
+	return nil, nil, wire.Errorf(wire.CodeInternal, "start mesh: no port to try")
+}
+
+// start runs a node and waits until it is ready or has failed.
+func (p *plan) start(ctx context.Context, e *command.Env, store secret.Store, port int) (*cotal.Node, *running, error) {
 	if port == 0 {
 		port = broker.RandomPort
 	}
 	node := cotal.New(store, &cotal.Options{
 		StateDir: p.stateDir(), Host: p.host, Port: port, Transport: p.transport(), Strict: p.strict, Open: p.open,
-		Spaces: []string{p.space}, Logger: log,
+		Spaces: []string{p.space}, Logger: e.Logger(p.logLevel),
 	})
 	runCtx, cancel := context.WithCancel(ctx)
 	r := &running{stop: cancel, ended: make(chan struct{})}
@@ -90,7 +106,7 @@ func (p *plan) boot(ctx context.Context, e *command.Env) (*cotal.Node, *running,
 		if r.err == nil {
 			r.err = wire.Errorf(wire.CodeCancelled, "start mesh: interrupted before it was ready")
 		}
-		return nil, nil, p.explain(r.err)
+		return nil, nil, r.err
 	}
 }
 

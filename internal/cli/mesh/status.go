@@ -11,8 +11,6 @@ import (
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
-	"github.com/cotal-go/cotal/internal/config"
-	"github.com/cotal-go/cotal/wire"
 )
 
 const statusLong = `
@@ -60,8 +58,8 @@ func (s *status) Run(ctx context.Context, e *command.Env) error {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
 	c := t.Config
-	if c.Run == nil && !c.Server.Explicit() && c.Creds.Value == "" {
-		return nothingRuns(c)
+	if err := t.Running(); err != nil {
+		return err
 	}
 	res := StatusResult{V: command.V1, URL: c.Server.Value, Space: c.Space.Value, Present: []target.Peer{}}
 	if c.Project != nil {
@@ -137,19 +135,6 @@ func (r StatusResult) human(p *command.Printer) {
 		}
 		p.Table([]string{"  principal", "status", "role", "activity"}, rows)
 	}
-}
-
-// nothingRuns is the refusal when there is no address to ask.
-func nothingRuns(c *config.Config) error {
-	if c.Project == nil {
-		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh runs: no project here, and none is known on this machine"), "start one here: cotal up --detach")
-	}
-	if release, err := c.Project.Lock(); err == nil && release == nil {
-		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is starting and not ready yet", c.Project.Root), "look again in a moment")
-	} else if err == nil {
-		release()
-	}
-	return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is not running", c.Project.Root), "start it: cotal up --detach")
 }
 
 func since(t time.Time) string { return time.Since(t).Round(time.Second).String() }

@@ -2,6 +2,7 @@ package message
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -96,13 +98,9 @@ func (p *printer) event(ev endpoint.Event) {
 
 // Run follows until the person ends it.
 func (tl *tail) Run(ctx context.Context, e *command.Env) error {
-	patterns := tl.patterns
-	if len(patterns) == 0 {
-		patterns = []string{">"}
-	}
-	for i, pt := range patterns {
-		patterns[i] = strings.TrimPrefix(pt, "#")
-		if err := wire.ValidatePattern(patterns[i]); err != nil {
+	for i, pt := range tl.patterns {
+		tl.patterns[i] = strings.TrimPrefix(pt, "#")
+		if err := wire.ValidatePattern(tl.patterns[i]); err != nil {
 			return err
 		}
 	}
@@ -129,11 +127,12 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
+	patterns := tl.wanted(ep.Identity())
 	if err := tl.follow(ctx, ep, patterns, p); err != nil {
 		_ = ep.Close()
 		return t.Explain(err)
 	}
-	e.Note("following %s in space %s; Ctrl-C ends", strings.Join(patterns, ", "), ep.Space())
+	e.Note("following %s in space %s; Ctrl-C ends", tl.what(patterns), ep.Space())
 	<-ctx.Done()
 	_ = ep.Close()
 	p.mu.Lock()
@@ -142,6 +141,27 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 		return p.err
 	}
 	return nil
+}
+
+// wanted is what to follow: what was named, else everything that the identity may read.
+func (tl *tail) wanted(id trust.Identity) []string {
+	switch {
+	case len(tl.patterns) > 0:
+		return tl.patterns
+	case id.Profile == trust.Agent && id.UserKey != "": // an open mesh gives no key and asks for none
+		return id.Subscribe
+	}
+	return []string{">"}
+}
+
+func (tl *tail) what(patterns []string) string {
+	if tl.dm {
+		patterns = append(slices.Clone(patterns), "direct messages")
+	}
+	if len(patterns) == 0 {
+		return "nothing: the credential reads no channel"
+	}
+	return strings.Join(patterns, ", ")
 }
 
 func (tl *tail) follow(ctx context.Context, ep *endpoint.Endpoint, patterns []string, p *printer) error {

@@ -86,7 +86,7 @@ func (j *join) Run(ctx context.Context, e *command.Env) error {
 	defer t.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &session{t: t, broken: make(chan struct{}), here: map[string]bool{}}
+	s := &session{t: t, broken: make(chan struct{}), peers: map[string]target.Peer{}}
 	defer s.wg.Wait()
 	if s.ep, err = t.Endpoint(ctx, target.Joining, target.WithEvents(s.event)); err != nil {
 		return err

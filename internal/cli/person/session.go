@@ -33,7 +33,7 @@ type session struct {
 	screen *screen    // set once, before anything but events is received
 	over   bool       // nothing is printed any more
 	err    error
-	here   map[string]bool // principals that are there
+	peers  map[string]target.Peer // as last told by the roster
 }
 
 // attach makes the screen the session's.
@@ -160,7 +160,7 @@ func (s *session) watch(ctx context.Context) {
 func (s *session) roster(u endpoint.RosterUpdate) {
 	if u.Snapshot {
 		s.mu.Lock()
-		s.here = map[string]bool{}
+		s.peers = map[string]target.Peer{}
 		s.mu.Unlock()
 	}
 	for _, en := range u.Entries {
@@ -168,23 +168,27 @@ func (s *session) roster(u endpoint.RosterUpdate) {
 	}
 	for _, id := range u.Removed {
 		s.mu.Lock()
-		delete(s.here, id)
+		delete(s.peers, id)
 		s.mu.Unlock()
 	}
 }
 
-// arrival keeps track of one peer and tells of a change that a person would notice.
+// arrival keeps track of one peer and tells of a change that a person would notice: coming, going, waiting for
+// somebody, saying what it does.
 func (s *session) arrival(p target.Peer, quiet bool) {
 	s.mu.Lock()
-	was := s.here[p.Principal]
-	s.here[p.Principal] = p.Here()
+	was := s.peers[p.Principal]
+	s.peers[p.Principal] = p
 	s.mu.Unlock()
+	before := was.Principal != "" && was.Here()
 	switch {
 	case quiet || p.Principal == s.ep.Principal().String():
-	case p.Here() && !was:
+	case p.Here() && !before:
 		s.say("%s is here", p.Principal)
-	case !p.Here() && was:
+	case !p.Here() && before:
 		s.say("%s is gone", p.Principal)
+	case p.Here() && (p.Status != was.Status || p.Activity != was.Activity) && (p.Activity != "" || p.Status == string(wire.StatusWaiting)):
+		s.say("%s is %s", p.Principal, command.Safe(strings.TrimSpace(p.Status+" "+p.Activity)))
 	}
 }
 

@@ -66,10 +66,12 @@ func (t *Target) Endpoint(ctx context.Context, why Purpose, opts ...Option) (*en
 	var src endpoint.Source
 	switch {
 	case t.creds != nil:
-		if c.Name.Explicit() {
+		if c.Name.Flagged() { // COTAL_NAME is for those who mint; a credential names its holder
 			o.Principal = &wire.Principal{Owner: wire.LocalOwner, Actor: c.Name.Value}
 		}
 		src = endpoint.File(c.Creds.Value)
+	case c.Open && t.Running() != nil:
+		return nil, t.Running()
 	case c.Open, t.link != nil && !t.trusted():
 		if err := t.needName(); err != nil {
 			return nil, err

@@ -154,6 +154,9 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := t.Running(); err != nil {
+		return nil, err
+	}
 	tc, err := t.TLS()
 	if err != nil {
 		return nil, err
@@ -166,6 +169,24 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 	}
 	t.node = node
 	return node, nil
+}
+
+// Running refuses a target that no address leads to: the project runs no mesh and none was named. Another mesh may
+// listen at the default address, and it is not the one that was meant.
+func (t *Target) Running() error {
+	c := t.Config
+	if c.Run != nil || c.Server.Explicit() || t.link != nil || t.creds != nil {
+		return nil
+	}
+	if c.Project == nil {
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh runs: no project here, and none is known on this machine"), "start one here: cotal up --detach")
+	}
+	if release, err := c.Project.Lock(); err == nil && release == nil {
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is starting and not ready yet", c.Project.Root), "look again in a moment")
+	} else if err == nil {
+		release()
+	}
+	return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is not running", c.Project.Root), "start it: cotal up --detach")
 }
 
 // Explain adds to an error of the mesh what a person can do about it.

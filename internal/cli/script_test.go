@@ -1,0 +1,78 @@
+package cli_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cotal-go/cotal/internal/cli/process"
+	"github.com/cotal-go/cotal/internal/config"
+)
+
+// TestScripts runs every script below testdata/script, wherever it lies.
+func TestScripts(t *testing.T) {
+	dirs := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join("testdata", "script"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".txtar") {
+			dirs[filepath.Dir(path)] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(dirs) == 0 {
+		t.Fatal("no scripts found")
+	}
+	for dir := range dirs {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			testscript.Run(t, testscript.Params{
+				Dir: dir, Setup: setup, RequireExplicitExec: true, RequireUniqueNames: true,
+				Cmds: map[string]func(*testscript.TestScript, bool, []string){
+					"start": cmdStart, "expect": cmdExpect, "type": cmdType, "end": cmdEnd, "freeport": cmdFreePort,
+					"exit": cmdExit, "listen": cmdListen, "certificate": cmdCertificate, "kill9": cmdKill, "setrun": cmdSetRun,
+					"mode": cmdMode, "absent": cmdAbsent,
+				},
+			})
+		})
+	}
+}
+
+// setup gives a script a machine of its own, and takes every mesh down that the script left up.
+func setup(env *testscript.Env) error {
+	home := filepath.Join(env.WorkDir, "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return err
+	}
+	env.Setenv("HOME", home)
+	env.Setenv("USERPROFILE", home)
+	env.Setenv("LOCALAPPDATA", home)
+	env.Setenv("COTAL_HOME", filepath.Join(home, ".cotal"))
+	env.Setenv("COTAL_NAME", "ada")
+	env.Setenv("NO_COLOR", "1")
+	env.Values[jobsKey{}] = &jobs{byName: map[string]*job{}}
+	env.Defer(func() { endMeshes(env.T(), env.WorkDir) })
+	return nil
+}
+
+// endMeshes ends what a script left running, so that a failing script does not leave processes behind.
+func endMeshes(t testscript.T, dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != config.Folder || !d.IsDir() {
+			return nil
+		}
+		run, err := config.NewProject(filepath.Dir(path)).Run()
+		if err != nil || run == nil {
+			return filepath.SkipDir
+		}
+		id := process.Identity{PID: run.PID, Start: run.Start}
+		if err := id.Kill(); err == nil && t.Verbose() {
+			t.Log("ended mesh left by the script: ", path)
+		}
+		return filepath.SkipDir
+	})
+}
