@@ -24,11 +24,11 @@ type disk struct{ image, mount string }
 func newDisk(t *testing.T) *disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		archtest.Skip(t, "needs root: mounts a filesystem to cut its power")
+		archtest.Skip(t, "only root can mount the filesystem whose power is cut")
 	}
 	for _, tool := range []string{"mkfs.ext4", "mount", "umount"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			archtest.Skip(t, "needs "+tool)
+			archtest.Skip(t, "mkfs.ext4, mount or umount is not installed")
 		}
 	}
 	dir := t.TempDir()
