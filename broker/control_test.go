@@ -242,7 +242,7 @@ func TestControlSaysThatItWasNotRenewed(t *testing.T) {
 
 // TestListingMissesNobody lists several pages while connections in front of and between those that stay are closed.
 func TestListingMissesNobody(t *testing.T) {
-	const stable, rounds, leaving = 600, 10, 30
+	const stable, rounds, leaving = 400, 6, 30
 	c := newChain(t)
 	acct := c.account(t)
 	s := start(t, c.trust, options(t))
@@ -256,6 +256,8 @@ func TestListingMissesNobody(t *testing.T) {
 		}
 		connect(t, s, who, nats.Name(fmt.Sprintf("stable %d", i)))
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	complete := 0
 	for range rounds {
 		var churn sync.WaitGroup
@@ -264,7 +266,7 @@ func TestListingMissesNobody(t *testing.T) {
 				nc.Close()
 			}
 		})
-		all, err := ctl.Connections(t.Context(), public(t, acct))
+		all, err := ctl.Connections(ctx, public(t, acct))
 		churn.Wait()
 		restless = restless[leaving:]
 		if errors.Is(err, broker.ErrIncomplete) {

@@ -12,8 +12,8 @@ import (
 )
 
 // ErrIncomplete means that not every server of the broker answered, or that a listing changed while it was read: what is
-// missing from the answer may still exist.
-var ErrIncomplete = errors.New("not every server of the broker answered")
+// missing from the answer may still exist. Its code is unavailable, its outcome unknown.
+var ErrIncomplete error = &wire.Error{Code: wire.CodeUnavailable, Message: "not every server of the broker answered", Outcome: wire.OutcomeUnknown}
 
 // incompleteAfter is how long a call waits for the servers that are still missing once one has answered. A dead server is
 // counted until its peers give it up.

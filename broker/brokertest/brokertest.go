@@ -83,6 +83,7 @@ func Run(t *testing.T, open Opener) {
 		{"limits_change_live", limitsChangeLive},
 		{"spaces_do_not_meet", spacesDoNotMeet},
 		{"revocation_drops_and_holds", revocationDropsAndHolds},
+		{"full_revocation_list_fits", fullRevocationListFits},
 		{"removal_drops_and_holds", removalDropsAndHolds},
 		{"listing_names_everybody", listingNamesEverybody},
 		{"kick_is_not_a_ban", kickIsNotABan},

@@ -14,12 +14,12 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// Largest mints the largest agent credential that a space permits: full lists, with patterns as long as the limit
+// largest mints the largest agent credential that a space permits: full lists, with patterns as long as the limit
 // on all tags together leaves.
-func Largest(ctx context.Context, a *mint.Authority, s wire.Space) (*trust.Credentials, error) {
-	var largest *trust.Credentials
+func largest(ctx context.Context, a *mint.Authority, s wire.Space) (*trust.Credentials, error) {
+	var found *trust.Credentials
 	var last error
-	for long := 64; long >= 4 && largest == nil; long-- {
+	for long := 64; long >= 4 && found == nil; long-- {
 		r := mint.UserRequest{
 			Space: s, Profile: trust.Agent, Role: strings.Repeat("r", 32),
 			Principal: wire.Principal{Owner: wire.LocalOwner, Actor: strings.Repeat("a", 64)},
@@ -31,12 +31,12 @@ func Largest(ctx context.Context, a *mint.Authority, s wire.Space) (*trust.Crede
 		for i := range trust.MaxCommands {
 			r.Commands = append(r.Commands, fmt.Sprintf("e%d.%0*d", i, long, i))
 		}
-		largest, last = a.User(ctx, r)
+		found, last = a.User(ctx, r)
 	}
-	if largest == nil {
+	if found == nil {
 		return nil, fmt.Errorf("mint the largest credential: %w", last)
 	}
-	return largest, nil
+	return found, nil
 }
 
 // connectMeter dials and measures the CONNECT line that the client writes.

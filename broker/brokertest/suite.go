@@ -1,6 +1,8 @@
 package brokertest
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,6 +152,33 @@ func revocationDropsAndHolds(t *testing.T, b *bench) {
 	if len(mallory.returned)+len(again.returned) > 0 {
 		t.Error("the revoked client came back")
 	}
+}
+
+// fullRevocationListFits pushes as many revocations as an account may hold, and checks that the last of them works.
+func fullRevocationListFits(t *testing.T, b *bench) {
+	b.space("team", nil)
+	bad, good := b.user("team", trust.Agent, "mallory"), b.user("team", trust.Agent, "ada")
+	mallory, ada := b.connect(bad), b.connect(good)
+	revs := make([]mint.Revocation, 0, trust.MaxRevocations)
+	for i := range trust.MaxRevocations - 1 {
+		raw := sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(i)))
+		key, err := nkeys.Encode(nkeys.PrefixByteUser, raw[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		revs = append(revs, mint.Revocation{UserKey: string(key)})
+	}
+	revs = append(revs, mint.Revocation{UserKey: bad.Identity().UserKey})
+	rec, err := b.authority.Revoke(b.ctx(), "team", revs...)
+	if err != nil {
+		t.Fatalf("Revoke: %v", err)
+	}
+	began := time.Now()
+	b.put(rec)
+	t.Logf("a claim of %d bytes with %d revocations was put in %v", len(rec.JWT), len(revs), time.Since(began))
+	b.dropped(mallory, began)
+	b.refused(bad)
+	b.untouched(ada)
 }
 
 func removalDropsAndHolds(t *testing.T, b *bench) {
@@ -363,7 +392,7 @@ func olderClaimsAreReadBack(t *testing.T, b *bench) {
 // largestCredentialFits connects with the largest credential that can be minted.
 func largestCredentialFits(t *testing.T, b *bench) {
 	b.space("team", nil)
-	creds, err := Largest(b.ctx(), b.authority, "team")
+	creds, err := largest(b.ctx(), b.authority, "team")
 	if err != nil {
 		t.Fatal(err)
 	}
