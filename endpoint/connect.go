@@ -385,6 +385,10 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.ctx.Err(); err != nil { // it ended just now, and saw no connection to close
+		_ = conn.Close()
+		return nil, err
+	}
 	d.last = conn
 	return conn, nil
 }

@@ -25,6 +25,8 @@ type openWorld struct {
 	opts *server.Options
 	nc   *nats.Conn // may do anything
 	js   jetstream.JetStream
+
+	unserve func() // stops the service
 }
 
 func newOpenWorld(tb testing.TB, change ...func(*server.Options)) *openWorld {
@@ -81,10 +83,11 @@ func (w *openWorld) serve() {
 		}
 	})
 	<-s.Ready()
-	w.tb.Cleanup(func() {
+	w.unserve = func() {
 		cancel()
 		wg.Wait()
-	})
+	}
+	w.tb.Cleanup(w.unserve)
 }
 
 func (w *openWorld) connect(actor string, opts *endpoint.Options) *endpoint.Endpoint {

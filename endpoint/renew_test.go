@@ -70,13 +70,13 @@ func TestRenewalUnderTraffic(t *testing.T) {
 		check(t, "direct", bobEP.HandleDirect(t.Context(), keep(direct)), nil)
 		check(t, "role", bobEP.HandleRole(t.Context(), keep(asked)), nil)
 		adaEP := w.connect(w.user("ada", lasting(time.Hour)), nil)
-		const rounds = 4000
+		const rounds = 2000
 		for i := range rounds {
 			text := endpoint.Text(fmt.Sprint(i))
 			must(adaEP.Post(t.Context(), "team", text))(t)
 			must(adaEP.Direct(t.Context(), bob, text))(t)
 			must(bobEP.Ask(t.Context(), "reviewer", text))(t) // the renewing one sends, too
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
 		for name, j := range map[string]*journal[string]{"live": live, "direct": direct, "role": asked} {

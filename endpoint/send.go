@@ -108,6 +108,7 @@ func (e *Endpoint) send(ctx context.Context, t target, subject string, d *Draft)
 			var r Receipt
 			if r, err = e.store(ctx, l, w, t); err == nil {
 				r.ID = id
+				r.Duplicate = r.Duplicate && d.ID != "" // a fresh id is a duplicate only of what a lost connection repeated
 				return r, nil
 			}
 		}

@@ -1,0 +1,272 @@
+package endpoint_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// proxy stands between an endpoint and its broker and can lose, cut and add.
+type proxy struct {
+	tb     testing.TB
+	ln     net.Listener
+	target string
+	deaf   atomic.Bool // what the broker says is lost
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn // client ends, and those towards the broker
+	ends  map[net.Conn]bool
+}
+
+func newProxy(tb testing.TB, target string) *proxy {
+	tb.Helper()
+	p := &proxy{tb: tb, ln: must(net.Listen("tcp", "127.0.0.1:0"))(tb), target: target, ends: map[net.Conn]bool{}}
+	p.wg.Go(p.accept)
+	tb.Cleanup(func() {
+		p.ln.Close()
+		p.cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		broker, err := net.Dial("tcp", p.target)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, client, broker)
+		p.ends[client] = true
+		p.mu.Unlock()
+		p.wg.Go(func() { p.pump(broker, client, nil) })
+		p.wg.Go(func() { p.pump(client, broker, &p.deaf) })
+	}
+}
+
+func (p *proxy) pump(to, from net.Conn, lose *atomic.Bool) {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.ends, to)
+		delete(p.ends, from)
+		to.Close()
+		from.Close()
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if lose != nil && lose.Load() {
+			continue
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// cut ends every connection.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.Close()
+	}
+	p.conns = nil
+	clear(p.ends)
+}
+
+// say puts words into the broker's mouth.
+func (p *proxy) say(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.ends {
+		if _, err := c.Write([]byte(text)); err != nil {
+			p.tb.Error(err)
+		}
+	}
+}
+
+func listening(o *server.Options) { o.DontListen, o.Host, o.Port = false, "127.0.0.1", -1 }
+
+// connectTo connects over the network.
+func (w *openWorld) connectTo(addr, actor string, opts *endpoint.Options) *endpoint.Endpoint {
+	w.tb.Helper()
+	var o endpoint.Options
+	if opts != nil {
+		o = *opts
+	}
+	o.Open = &endpoint.Open{Space: lab, Actor: actor}
+	ep, err := endpoint.Connect(w.tb.Context(), addr, nil, &o)
+	if err != nil {
+		w.tb.Fatalf("connect: %v", err)
+	}
+	w.tb.Cleanup(func() {
+		if err := ep.Close(); err != nil {
+			w.tb.Errorf("close: %v", err)
+		}
+	})
+	return ep
+}
+
+func (w *openWorld) addr() string { return w.srv.Addr().String() }
+
+// stored counts the messages of a stream.
+func (w *openWorld) stored(stream string) uint64 {
+	w.tb.Helper()
+	return must(must(w.js.Stream(w.tb.Context(), stream))(w.tb).Info(w.tb.Context()))(w.tb).State.Msgs
+}
+
+func TestBrokerRestart(t *testing.T) {
+	w := newOpenWorld(t, listening)
+	w.opts.Port = w.srv.Addr().(*net.TCPAddr).Port
+	events, got := newJournal[endpoint.Event](), newJournal[string]()
+	ep := w.connectTo(w.addr(), "ada", &endpoint.Options{OnEvent: events.add, RequestTimeout: time.Minute})
+	must(ep.Join(t.Context(), "team", func(d *endpoint.Delivery) { got.add("live " + d.Message.Text()) }))(t)
+	check(t, "direct", ep.HandleDirect(t.Context(), func(d *endpoint.Delivery) {
+		check(t, "ack", d.Ack(t.Context()), nil)
+		got.add("direct " + d.Message.Text())
+	}), nil)
+	w.unserve() // it would wait for the broker that goes
+	w.stop()
+	wantEvent[endpoint.EventDisconnected](t, events, nil)
+	sent := make(chan error, 1)
+	go func() { // waits for the broker, and is stored once
+		_, err := ep.Post(t.Context(), "team", endpoint.Text("one"))
+		if err == nil {
+			_, err = ep.Direct(t.Context(), ada, endpoint.Text("two"))
+		}
+		sent <- err
+	}()
+	w.start()
+	check(t, "send over a restart", <-sent, nil)
+	wantEvent[endpoint.EventConnected](t, events, nil)
+	all := got.waitLen(t, 2)
+	if fmt.Sprint(all) != "[live one direct two]" && fmt.Sprint(all) != "[direct two live one]" {
+		t.Errorf("received %v", all)
+	}
+}
+
+// TestRepeatedAuthErrors is case N17: the broker refuses five times, then accepts.
+func TestRepeatedAuthErrors(t *testing.T) {
+	g := &gate{limit: 5}
+	w := newOpenWorld(t, listening, func(o *server.Options) { o.CustomClientAuthentication = g })
+	p := newProxy(t, w.addr())
+	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
+	ep := w.connectTo(p.ln.Addr().String(), "ada", &endpoint.Options{OnEvent: events.add, RequestTimeout: time.Minute})
+	must(ep.Join(t.Context(), "team", got.add))(t)
+	g.shut.Store(true)
+	p.cut()
+	must(ep.Post(t.Context(), "team", endpoint.Text("back")))(t)
+	got.waitLen(t, 1)
+	wantEvent[endpoint.EventConnected](t, events, nil)
+	if n := countEvents[endpoint.EventRefused](events); n != 5 || g.refused.Load() != 5 {
+		t.Errorf("refused %d times, reported %d, want 5", g.refused.Load(), n)
+	}
+}
+
+// TestLostAnswer loses the broker's answer together with the connection: the message is sent again under its id and is
+// stored once.
+func TestLostAnswer(t *testing.T) {
+	w := newOpenWorld(t, listening)
+	p := newProxy(t, w.addr())
+	ep := w.connectTo(p.ln.Addr().String(), "ada", &endpoint.Options{RequestTimeout: time.Minute})
+	p.deaf.Store(true)
+	type result struct {
+		r   endpoint.Receipt
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		r, err := ep.Post(t.Context(), "team", endpoint.Text("x"))
+		done <- result{r, err}
+	}()
+	w.untilStored("CHAT_lab", 1)
+	p.deaf.Store(false)
+	p.cut()
+	res := <-done
+	if res.err != nil || res.r.Sequence != 1 || res.r.Duplicate {
+		t.Errorf("receipt %+v, %v; want sequence 1", res.r, res.err)
+	}
+	if n := w.stored("CHAT_lab"); n != 1 {
+		t.Errorf("stored %d times", n)
+	}
+}
+
+// untilStored waits for the stream to hold n messages.
+func (w *openWorld) untilStored(stream string, n uint64) {
+	w.tb.Helper()
+	ctx, cancel := context.WithTimeout(w.tb.Context(), 20*time.Second)
+	defer cancel()
+	for w.stored(stream) < n {
+		if ctx.Err() != nil {
+			w.tb.Fatalf("stream %s never held %d messages", stream, n)
+		}
+	}
+}
+
+// TestClosedForGood lets the client library give the connection up: the endpoint makes another.
+func TestClosedForGood(t *testing.T) {
+	w := newOpenWorld(t, listening)
+	p := newProxy(t, w.addr())
+	got := newJournal[string]()
+	ep := w.connectTo(p.ln.Addr().String(), "ada", &endpoint.Options{RequestTimeout: time.Minute})
+	must(ep.Join(t.Context(), "team", func(d *endpoint.Delivery) { got.add(d.Message.Text()) }))(t)
+	check(t, "direct", ep.HandleDirect(t.Context(), func(d *endpoint.Delivery) {
+		check(t, "ack", d.Ack(t.Context()), nil)
+		got.add(d.Message.Text())
+	}), nil)
+	must(ep.Post(t.Context(), "team", endpoint.Text("one")))(t)
+	got.waitLen(t, 1)
+	for i := range 3 {
+		link := ep.LinkClosed()
+		p.say("-ERR 'Something New'\r\n")
+		<-link
+		must(ep.Post(t.Context(), "team", endpoint.Text(fmt.Sprint("post ", i))))(t)
+		must(ep.Direct(t.Context(), ada, endpoint.Text(fmt.Sprint("direct ", i))))(t)
+		got.waitLen(t, 3+2*i)
+	}
+}
+
+func TestNothingStoresIt(t *testing.T) {
+	w := newOpenWorld(t)
+	ep := w.connect("ada", nil)
+	check(t, "delete", w.js.DeleteStream(t.Context(), "CHAT_lab"), nil)
+	_, err := ep.Post(t.Context(), "team", endpoint.Text("x"))
+	wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted)
+
+	// Somebody listens and never answers.
+	sub := must(w.nc.Subscribe("cotal.lab.chat.>", func(*nats.Msg) {}))(t)
+	check(t, "flush", w.nc.Flush(), nil)
+	defer func() { _ = sub.Unsubscribe() }()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = ep.Post(short, "team", endpoint.Text("x"))
+	wantError(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
+	_, err = ep.Post(short, "team", endpoint.Text("x"))
+	wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted) // it had ended before
+	gone, leave := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, leave)
+	_, err = ep.Post(gone, "team", endpoint.Text("x"))
+	wantError(t, err, wire.CodeCancelled, wire.OutcomeUnknown)
+}
