@@ -163,8 +163,8 @@ var importers = map[string][]string{
 	"github.com/nats-io/jwt/v2":                   {"trust", "broker", "auth"},
 	"github.com/nats-io/nkeys":                    {"trust", "signer", "broker", "auth"},
 	"github.com/nats-io/nuid":                     {"internal/bench"},
-	"github.com/synadia-io/orbit.go/natsext":      {"broker", "control"},
 	"github.com/synadia-io/orbit.go/jetstreamext": {"space", "delivery", "auth"},
+	"github.com/spf13/pflag":                      {"internal/cli"},
 	"github.com/spf13/cobra":                      {"internal/cli"},
 	"github.com/google/jsonschema-go":             {"control", "delivery"},
 	"github.com/gowebpki/jcs":                     {"control"},
@@ -172,7 +172,6 @@ var importers = map[string][]string{
 	"github.com/cenkalti/backoff/v5":              {"internal/dial", "endpoint"},
 	"golang.org/x/term":                           {"internal/cli"},
 	"golang.org/x/sys":                            {"internal/cli", "secret/filestore", "internal/config", "broker"},
-	"golang.org/x/sync":                           {"internal", "broker", "endpoint", "delivery", "."},
 }
 
 func TestExternalImports(t *testing.T) {
