@@ -48,6 +48,7 @@ type feed struct {
 	// Of the goroutine of run alone.
 	reconnects uint64
 	lost       int
+	refused    int       // principals beyond the bound, as last logged
 	viewSince  time.Time // silence counts from here at the earliest
 
 	mu     sync.Mutex // guards the two below
@@ -193,22 +194,10 @@ func (f *feed) beat(ctx context.Context) {
 	if !f.nc.IsConnected() || f.ping(ctx) != nil {
 		return
 	}
-	// The answer came behind all that the broker sent before it.
-	f.takeAll()
+	f.takeAll() // the answer came behind all that the broker sent before it
 	lost, _ := f.sub.Dropped()
 	reconnects := f.nc.Stats().Reconnects
-	f.mu.Lock()
-	gap := asked.Sub(f.proof) > aliveInterval || lost != f.lost || reconnects != f.reconnects
-	if gap {
-		// Heartbeats were missed, or could not be sent: everybody gets a whole window from now.
-		f.viewSince = asked
-	}
-	deadline := asked.Add(-wire.LivenessWindow)
-	var suspects []wire.Principal
-	if f.viewSince.Before(deadline) {
-		suspects = f.roster.suspects(deadline)
-	}
-	f.mu.Unlock()
+	gap, suspects := f.judge(asked, lost != f.lost || reconnects != f.reconnects)
 	if gap || len(suspects) > 0 {
 		if err := f.compare(ctx, suspects); err != nil {
 			if ctx.Err() == nil {
@@ -218,10 +207,34 @@ func (f *feed) beat(ctx context.Context) {
 		}
 	}
 	f.lost, f.reconnects = lost, reconnects
+	f.proved(asked)
+}
+
+// judge says whether the view has a gap, and who is silent in it. After a gap heartbeats were missed, or could not be
+// sent: everybody gets a whole window from now.
+func (f *feed) judge(asked time.Time, missed bool) (gap bool, suspects []wire.Principal) {
 	f.mu.Lock()
-	f.proof = asked
-	events := f.roster.forget(asked)
+	defer f.mu.Unlock()
+	if gap = missed || asked.Sub(f.proof) > aliveInterval; gap {
+		f.viewSince = asked
+	}
+	if deadline := asked.Add(-wire.LivenessWindow); f.viewSince.Before(deadline) {
+		suspects = f.roster.suspects(deadline)
+	}
+	return gap, suspects
+}
+
+// proved records that the view was complete at a time, and forgets who has been gone for long.
+func (f *feed) proved(at time.Time) {
+	f.mu.Lock()
+	f.proof = at
+	events := f.roster.forget(at)
+	refused := f.roster.refused
 	f.mu.Unlock()
+	if refused != f.refused {
+		f.refused = refused
+		f.log.Warn("presence of principals beyond the bound is left out", logkey.Count, refused, logkey.Limit, maxMembers)
+	}
 	f.publish(events...)
 }
 

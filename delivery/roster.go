@@ -28,7 +28,7 @@ type roster struct {
 	order    []*member // sorted by name
 	sequence uint64
 	waiting  []*member // have a change that is not told
-	refused  int       // principals beyond maxMembers
+	refused  int       // records of principals beyond maxMembers
 }
 
 // member is one principal.

@@ -29,6 +29,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// concurrency bounds the requests that are served at a time, each of which may hold a page and a batch.
+const concurrency = 32
+
 // Service serves the endpoint delivery of one space. Make one with [New]; it runs once.
 type Service struct {
 	nc       *nats.Conn
@@ -66,7 +69,7 @@ func New(nc *nats.Conn, s wire.Space, opts *Options) *Service {
 	log := o.Logger.With(logkey.Component, "delivery", logkey.Space, string(s))
 	d := &Service{
 		nc: nc, js: js, space: s, open: o.Open, log: log, grants: space.NewGrants(js, s), channels: space.NewChannels(js, s),
-		serve: control.New(wire.DeliveryEndpoint, &control.Options{Instance: o.Instance, Version: o.Version, Logger: log}),
+		serve: control.New(wire.DeliveryEndpoint, &control.Options{Instance: o.Instance, Version: o.Version, Concurrency: concurrency, Logger: log}),
 	}
 	d.counts = newCounts(js, s)
 	d.feed = newFeed(nc, js, s, d.serve, log)

@@ -1,10 +1,15 @@
 package space_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
@@ -61,10 +66,20 @@ func TestANoisyTenantFillsOnlyItsOwn(t *testing.T) {
 	}
 }
 
+// On fake time, so that no record lapses while the flood is on.
 func TestCaseN32PresenceIsCapped(t *testing.T) {
-	t.Parallel()
-	js := connect(t, broker(t))
-	ctx := ctxFor(t)
+	synctest.Test(t, func(t *testing.T) {
+		srv := broker(t)
+		js := connect(t, srv)
+		presenceIsCapped(t, js)
+		js.Conn().Close()
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+}
+
+func presenceIsCapped(t *testing.T, js jetstream.JetStream) {
+	ctx := t.Context()
 	if err := space.Ensure(ctx, js, lab, &space.Options{Sizes: space.Sizes{Presence: 1 << 20}}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +101,9 @@ func TestCaseN32PresenceIsCapped(t *testing.T) {
 			}
 		}
 	}
-	if err := js.Conn().FlushWithContext(ctx); err != nil {
+	flushed, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := js.Conn().FlushWithContext(flushed); err != nil {
 		t.Fatal(err)
 	}
 	subject, body := record("late")
