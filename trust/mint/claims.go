@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
+	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -68,10 +70,18 @@ func (a *Authority) signOperator(ctx context.Context, rec *trust.BrokerRecord) e
 	return err
 }
 
-// operatorSigner returns the key that signs accounts now.
+// errMoved says that a rotation replaced the operator key between reading the record and reading the seed.
+var errMoved = errors.New("operator key was rotated meanwhile")
+
+// operatorSigner returns the key that signs accounts now, or errMoved.
 func (a *Authority) operatorSigner(ctx context.Context, rec trust.BrokerRecord) (signer.Signer, error) {
 	public := rec.Signs(trust.KeyCurrent)
 	s, err := a.signerOf(ctx, trust.OperatorSigningKey(public))
+	if errors.Is(err, secret.ErrNotFound) {
+		if newer, _, lerr := a.loadBroker(ctx); lerr == nil && newer.Generation != rec.Generation {
+			return nil, errMoved
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

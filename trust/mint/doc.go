@@ -19,7 +19,8 @@
 // It does not talk to a broker: what it returns must be pushed, and the brokers' answer is the truth. It does not ask
 // whether a principal is granted anything; that is package auth.
 //
-// Seeds are read for each use and not kept. Seeds of accounts and of the system account are never stored at all: nothing
+// Records and seeds are read from the store for each use, so every process sees the changes of the others at once. Seeds are not
+// kept in memory. Seeds of accounts and of the system account are never stored at all: nothing
 // signs with them, since brokers under this operator accept only scoped signing keys.
 //
 // An Authority is safe for concurrent use, also by several processes over one store.

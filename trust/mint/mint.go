@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nkeys"
@@ -27,9 +27,7 @@ type Options struct {
 type Authority struct {
 	store    secret.Store
 	external func(ctx context.Context, key string) (signer.Signer, error)
-
-	mu   sync.Mutex // guards last
-	last trust.BrokerRecord
+	known    decoded
 }
 
 // Open returns the authority over existing records.
@@ -164,24 +162,19 @@ func discardedAccount() (string, error) {
 
 // OperatorJWT returns the operator JWT as last read. A broker configured with it trusts the current and the next
 // operator signing key.
-func (a *Authority) OperatorJWT() string { return a.cached().OperatorJWT }
+func (a *Authority) OperatorJWT() string { return a.known.newest().OperatorJWT }
 
 // SystemPublic returns the public key of the system account.
-func (a *Authority) SystemPublic() string { return a.cached().System.Public }
+func (a *Authority) SystemPublic() string { return a.known.newest().System.Public }
 
 // SystemJWT returns the JWT of the system account as last read.
-func (a *Authority) SystemJWT() string { return a.cached().System.JWT }
+func (a *Authority) SystemJWT() string { return a.known.newest().System.JWT }
 
 // Broker returns the broker record as it is now.
 func (a *Authority) Broker(ctx context.Context) (trust.BrokerRecord, error) {
 	rec, _, err := a.loadBroker(ctx)
+	rec.Signing, rec.Spaces, rec.System.Keys = slices.Clone(rec.Signing), slices.Clone(rec.Spaces), slices.Clone(rec.System.Keys)
 	return rec, err
-}
-
-func (a *Authority) cached() trust.BrokerRecord {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.last
 }
 
 // now is the time as records keep it.

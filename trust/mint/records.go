@@ -1,12 +1,14 @@
 package mint
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cotal-go/cotal/secret"
@@ -14,21 +16,76 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
+// decoded remembers records that were read and checked, by their bytes: minting reads the same ones over and over, and
+// checking one costs several signatures. What it holds is never changed and never lent to callers.
+type decoded struct {
+	mu        sync.Mutex // guards the fields below
+	brokerRaw []byte
+	broker    trust.BrokerRecord
+	accounts  map[wire.Space]decodedAccount
+}
+
+type decodedAccount struct {
+	raw      []byte
+	operator string            // the operator JWT under which it was checked
+	entry    trust.SpaceRecord // and the space's entry
+	rec      trust.AccountRecord
+}
+
+// maxDecoded bounds the accounts that are remembered.
+const maxDecoded = 64
+
+func (d *decoded) brokerRecord(raw []byte) (trust.BrokerRecord, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.brokerRaw != nil && bytes.Equal(d.brokerRaw, raw) {
+		return d.broker, nil
+	}
+	rec, err := trust.DecodeBrokerRecord(raw)
+	if err == nil && rec.Generation >= d.broker.Generation {
+		d.brokerRaw, d.broker = raw, rec
+	}
+	return rec, err
+}
+
+func (d *decoded) accountRecord(raw []byte, s wire.Space, broker trust.BrokerRecord) (trust.AccountRecord, error) {
+	entry, _ := broker.Space(s)
+	d.mu.Lock()
+	have, ok := d.accounts[s]
+	d.mu.Unlock()
+	if ok && have.operator == broker.OperatorJWT && have.entry == entry && bytes.Equal(have.raw, raw) {
+		return have.rec, nil
+	}
+	rec, err := trust.DecodeAccountRecord(raw, s, broker)
+	if err != nil {
+		return rec, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.accounts == nil || len(d.accounts) >= maxDecoded {
+		d.accounts = map[wire.Space]decodedAccount{}
+	}
+	d.accounts[s] = decodedAccount{raw: raw, operator: broker.OperatorJWT, entry: entry, rec: rec}
+	return rec, nil
+}
+
+// newest is the newest broker record that was read.
+func (d *decoded) newest() trust.BrokerRecord {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.broker
+}
+
 func (a *Authority) loadBroker(ctx context.Context) (trust.BrokerRecord, []byte, error) {
-	data, err := a.store.Get(ctx, trust.BrokerKey)
+	raw, err := a.store.Get(ctx, trust.BrokerKey)
 	if err != nil {
 		return trust.BrokerRecord{}, nil, storeError("read record", trust.BrokerKey, err)
 	}
-	rec, err := trust.DecodeBrokerRecord(data)
+	rec, err := a.known.brokerRecord(raw)
 	if err != nil {
 		return trust.BrokerRecord{}, nil, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if rec.Generation >= a.last.Generation {
-		a.last = rec
-	}
-	return rec, data, nil
+	return rec, raw, nil
 }
 
 // updateBroker applies change to the broker record until the swap wins. A change that leaves the record as it is
@@ -42,7 +99,9 @@ func (a *Authority) updateBroker(ctx context.Context, change func(ctx context.Co
 		rec := old
 		rec.Signing, rec.Spaces = slices.Clone(old.Signing), slices.Clone(old.Spaces)
 		rec.System.Keys = slices.Clone(old.System.Keys)
-		if err := change(ctx, &rec); err != nil {
+		if err := change(ctx, &rec); errors.Is(err, errMoved) {
+			continue
+		} else if err != nil {
 			return trust.BrokerRecord{}, err
 		}
 		if reflect.DeepEqual(rec, old) {
@@ -95,7 +154,7 @@ func (a *Authority) loadAccount(ctx context.Context, s wire.Space, broker trust.
 	if err != nil {
 		return trust.AccountRecord{}, nil, storeError("read record", trust.AccountKey(s), err)
 	}
-	rec, err := trust.DecodeAccountRecord(data, s, broker)
+	rec, err := a.known.accountRecord(data, s, broker)
 	return rec, data, err
 }
 
@@ -136,10 +195,12 @@ func (a *Authority) updateAccount(ctx context.Context, s wire.Space, change func
 			rec.Revocations = nil
 		}
 		if reflect.DeepEqual(rec, old) && current(rec, broker) {
-			return old, nil
+			return rec, nil
 		}
 		rec.Version = old.Version + 1
-		if err := a.signAccount(ctx, &rec, broker); err != nil {
+		if err := a.signAccount(ctx, &rec, broker); errors.Is(err, errMoved) {
+			continue
+		} else if err != nil {
 			return trust.AccountRecord{}, err
 		}
 		data, err := rec.Encode()

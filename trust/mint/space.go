@@ -128,7 +128,9 @@ func (a *Authority) writeAccount(ctx context.Context, entry trust.SpaceRecord, l
 	if err := a.addMissingKeys(ctx, &rec); err != nil {
 		return false, err
 	}
-	if err := a.signAccount(ctx, &rec, broker); err != nil {
+	if err := a.signAccount(ctx, &rec, broker); errors.Is(err, errMoved) {
+		return false, nil
+	} else if err != nil {
 		return false, err
 	}
 	data, err := rec.Encode()
@@ -197,6 +199,7 @@ func (a *Authority) Spaces(ctx context.Context) ([]wire.Space, error) {
 // Errors: not-found for an unknown space; failed-precondition for a record that cannot be trusted.
 func (a *Authority) Account(ctx context.Context, s wire.Space) (trust.AccountRecord, error) {
 	_, rec, _, err := a.account(ctx, s)
+	rec.Keys, rec.Revocations = slices.Clone(rec.Keys), slices.Clone(rec.Revocations)
 	return rec, err
 }
 
@@ -250,19 +253,28 @@ func (a *Authority) finishRemoval(ctx context.Context, s wire.Space) error {
 
 // DeleteToken returns the claim that makes a broker forget the account of a space.
 func (a *Authority) DeleteToken(ctx context.Context, s wire.Space) (string, error) {
-	broker, rec, _, err := a.account(ctx, s)
-	if err != nil {
-		return "", fmt.Errorf("make delete token of space %q: %w", s, err)
-	}
-	key, err := a.operatorSigner(ctx, broker)
-	if err != nil {
-		return "", fmt.Errorf("make delete token of space %q: %w", s, err)
-	}
-	claims := jwt.NewGenericClaims(key.Public())
-	claims.Data["accounts"] = []string{rec.Public}
-	token, err := sign(ctx, claims, key)
+	token, err := a.deleteToken(ctx, s)
 	if err != nil {
 		return "", fmt.Errorf("make delete token of space %q: %w", s, err)
 	}
 	return token, nil
+}
+
+func (a *Authority) deleteToken(ctx context.Context, s wire.Space) (string, error) {
+	for {
+		broker, rec, _, err := a.account(ctx, s)
+		if err != nil {
+			return "", err
+		}
+		key, err := a.operatorSigner(ctx, broker)
+		if errors.Is(err, errMoved) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		claims := jwt.NewGenericClaims(key.Public())
+		claims.Data["accounts"] = []string{rec.Public}
+		return sign(ctx, claims, key)
+	}
 }
