@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/delivery"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -317,4 +318,83 @@ func TestRosterOfAThousand(t *testing.T) {
 	if _, err := try[wire.RosterReply](t, c, wire.CommandRoster, wire.RosterRequest{Limit: wire.MaxRosterPage + 1}); wire.CodeOf(err) != wire.CodeBadRequest {
 		t.Errorf("limit above the bound = %v, want bad-request", err)
 	}
+}
+
+// Watchers that start at any moment, with two instances serving, end with what the roster says: each follows the
+// instance that answered it.
+func TestWatchersConvergeWithTwoInstances(t *testing.T) {
+	bubble(t, func(t *testing.T, m *mesh) {
+		m.serve(t, &delivery.Options{Instance: "one"})
+		m.serve(t, &delivery.Options{Instance: "two"})
+		filter, err := wire.EventFilter(lab, wire.DeliveryEndpoint, wire.TopicRoster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		type follower struct {
+			watcher
+			instance string
+			events   chan *nats.Msg
+		}
+		var followers []*follower
+		follow := func() {
+			f := &follower{events: make(chan *nats.Msg, 1<<14)}
+			sub, err := m.nc.ChanSubscribe(filter, f.events)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = sub.Unsubscribe() })
+			f.instance = []string{"one", "two"}[len(followers)%2]
+			var page wire.RosterReply
+			target := control.Target{Endpoint: wire.DeliveryEndpoint, Command: wire.CommandRoster, Instance: f.instance}
+			if err := m.caller(t, lifecycle("watcher")).Call(ctxFor(t), target, nil, &page); err != nil {
+				t.Fatal(err)
+			}
+			f.snapshot([]*wire.RosterReply{&page})
+			followers = append(followers, f)
+		}
+		lives := make([]wire.Lifecycle, 20)
+		for i := range lives {
+			lives[i] = lifecycle(fmt.Sprintf("a%02d", i))
+		}
+		statuses := []wire.Status{wire.StatusIdle, wire.StatusWorking, wire.StatusWaiting, wire.StatusOffline}
+		for round := range 40 {
+			for i, l := range lives {
+				if (round+i)%7 != 0 { // some miss a beat
+					m.beat(t, l, statuses[(round*i)%len(statuses)], fmt.Sprint(round*i/30))
+				}
+			}
+			if round%4 == 0 {
+				follow()
+			}
+			time.Sleep(370 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		m.flush(t)
+		want := map[string]string{}
+		for _, e := range ask[wire.RosterReply](t, m.caller(t, lifecycle("judge")), wire.CommandRoster, nil).Entries {
+			want[e.Principal] = fmt.Sprintf("%s %s %s", e.Presence.Status, e.Presence.Activity, e.Gone)
+		}
+		for i, f := range followers {
+			for range len(f.events) {
+				msg := <-f.events
+				subject, err := wire.ParseEventSubject(msg.Subject)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var e wire.RosterEvent
+				if err := json.Unmarshal(msg.Data, &e); err != nil {
+					t.Fatal(err)
+				}
+				if subject.Instance == f.instance && e.Kind != wire.RosterAlive {
+					f.event(e)
+				}
+			}
+			if f.hole || len(f.entries) != len(want) {
+				t.Errorf("follower %d: hole %v, %d entries, want %d", i, f.hole, len(f.entries), len(want))
+			}
+			for name, e := range f.entries {
+				equal(t, fmt.Sprintf("follower %d: %s", i, name), fmt.Sprintf("%s %s %s", e.Presence.Status, e.Presence.Activity, e.Gone), want[name])
+			}
+		}
+	})
 }
