@@ -109,64 +109,84 @@ func (a *Authority) Issue(ctx context.Context, req Request) (*trust.Credentials,
 	if err != nil {
 		return nil, fmt.Errorf("issue credential for %q: %w", req.Actor, err)
 	}
-	grant, rev, err := a.activate(ctx, ses, req)
+	plan, err := a.plan(ctx, ses, req)
 	if err != nil {
 		return nil, err
 	}
-	creds, err := a.hand(ctx, ses, req, grant, rev)
-	if err != nil {
+	creds, err := a.mint.User(ctx, mint.UserRequest{
+		Space: req.Space, Profile: req.Profile, Principal: plan.grant.Principal(), UID: plan.grant.UID, Role: plan.grant.Role,
+		Subscribe: plan.grant.AllowSubscribe, Publish: plan.grant.AllowPublish, Commands: plan.grant.Scope, TTL: req.TTL,
+	})
+	if err != nil { // what cannot be minted leaves no grant
 		return nil, err
 	}
-	a.log.InfoContext(ctx, "credential issued", logkey.Space, req.Space, logkey.Principal, grant.Principal().String(),
+	if err := a.activate(ctx, ses, req.Space, &plan); err != nil {
+		return nil, err
+	}
+	if err := a.release(ctx, ses, plan, creds); err != nil {
+		return nil, err
+	}
+	a.log.InfoContext(ctx, "credential issued", logkey.Space, req.Space, logkey.Principal, plan.grant.Principal().String(),
 		logkey.Profile, string(req.Profile), logkey.Expires, creds.Identity().Expires)
 	return creds, nil
 }
 
-// activate makes sure that an active grant stands for the request and that its durables exist.
-func (a *Authority) activate(ctx context.Context, ses *session, req Request) (trust.Grant, uint64, error) {
+// plan is the grant under which a credential will stand and how to write it.
+type plan struct {
+	grant trust.Grant
+	rev   uint64 // of the grant as it is stored; 0 when there is none
+	write bool   // the grant is not stored as it is here
+	begin bool   // it begins a life, whose queue starts at the present frontier
+}
+
+// plan decides what grant the request leads to, and writes nothing.
+func (a *Authority) plan(ctx context.Context, ses *session, req Request) (plan, error) {
 	p := req.principal()
-	grant, rev, err := ses.grants.Get(ctx, p)
+	have, rev, err := ses.grants.Get(ctx, p)
+	absent := errors.Is(err, wire.ErrNotFound)
 	switch {
-	case errors.Is(err, wire.ErrNotFound):
-		if req.Renew {
-			return grant, 0, wire.Errorf(wire.CodeNotFound, "renew credential for %q: no such principal in space %q", p, req.Space)
-		}
-		grant = req.newGrant(a.opts.By)
-		if grant.Cut, err = space.DirectFrontier(ctx, ses.js, req.Space); err == nil {
-			rev, err = ses.grants.Create(ctx, grant)
-		}
-	case err != nil:
-		return grant, 0, fmt.Errorf("read grant of %q: %w", p, err)
-	case grant.State == trust.GrantActive && !req.Renew && !req.reuse:
-		return grant, 0, wire.Errorf(wire.CodeAlreadyExists, "issue credential for %q: the name is active in space %q", p, req.Space)
-	case grant.State == trust.GrantActive:
-		next, changed, kerr := req.merge(grant)
-		if kerr != nil {
-			return grant, 0, kerr
-		}
-		if changed {
-			rev, err = ses.grants.Update(ctx, next, rev)
-		}
-		grant = next
-	case grant.State == trust.GrantRetiring:
-		return grant, 0, wire.Errorf(wire.CodeFailedPrecondition, "issue credential for %q: its last life is still being retired; revoke it again to finish", p)
+	case err != nil && !absent:
+		return plan{}, fmt.Errorf("read grant of %q: %w", p, err)
+	case absent && req.Renew:
+		return plan{}, wire.Errorf(wire.CodeNotFound, "renew credential for %q: no such principal in space %q", p, req.Space)
+	case absent:
+		return plan{grant: req.newGrant(a.opts.By), write: true, begin: true}, nil
+	case have.State == trust.GrantRetiring:
+		return plan{}, wire.Errorf(wire.CodeFailedPrecondition, "issue credential for %q: its last life is still being retired; revoke it again to finish", p)
+	case have.State == trust.GrantActive && !req.Renew && !req.reuse:
+		return plan{}, wire.Errorf(wire.CodeAlreadyExists, "issue credential for %q: the name is active in space %q", p, req.Space)
+	case have.State == trust.GrantActive:
+		next, changed, err := req.merge(have)
+		return plan{grant: next, rev: rev, write: changed}, err
 	case req.Renew:
-		return grant, 0, wire.Errorf(wire.CodeNotFound, "renew credential for %q: the principal was revoked in space %q", p, req.Space)
-	default:
-		epoch := grant.Epoch
-		grant = req.newGrant(a.opts.By)
-		grant.Epoch = epoch + 1
-		if grant.Cut, err = space.DirectFrontier(ctx, ses.js, req.Space); err == nil {
-			rev, err = ses.grants.Update(ctx, grant, rev)
+		return plan{}, wire.Errorf(wire.CodeNotFound, "renew credential for %q: the principal was revoked in space %q", p, req.Space)
+	}
+	next := req.newGrant(a.opts.By)
+	next.Epoch = have.Epoch + 1
+	return plan{grant: next, rev: rev, write: true, begin: true}, nil
+}
+
+// activate writes the grant of the plan and makes sure that its durables exist.
+func (a *Authority) activate(ctx context.Context, ses *session, s wire.Space, pl *plan) (err error) {
+	p := pl.grant.Principal()
+	if pl.begin {
+		if pl.grant.Cut, err = space.DirectFrontier(ctx, ses.js, s); err != nil {
+			return fmt.Errorf("write grant of %q: %w", p, err)
 		}
+	}
+	switch {
+	case pl.write && pl.rev == 0:
+		pl.rev, err = ses.grants.Create(ctx, pl.grant)
+	case pl.write:
+		pl.rev, err = ses.grants.Update(ctx, pl.grant, pl.rev)
 	}
 	if err != nil {
-		return grant, 0, fmt.Errorf("write grant of %q: %w", p, err)
+		return fmt.Errorf("write grant of %q: %w", p, err)
 	}
-	if err := space.EnsureQueues(ctx, ses.js, req.Space, queues(grant)); err != nil {
-		return grant, 0, fmt.Errorf("create durables of %q: %w", p, err)
+	if err := space.EnsureQueues(ctx, ses.js, s, queues(pl.grant)); err != nil {
+		return fmt.Errorf("create durables of %q: %w", p, err)
 	}
-	return grant, rev, nil
+	return nil
 }
 
 func queues(g trust.Grant) space.Queues {
@@ -197,28 +217,21 @@ func (a *Authority) Restore(ctx context.Context, s wire.Space) (int, error) {
 	return n, err
 }
 
-// hand mints under the grant and releases the credential only if the grant still stands after the issuance was
-// logged; so a concurrent Revoke either finds the key in the log or changes the grant before this last look.
-func (a *Authority) hand(ctx context.Context, ses *session, req Request, grant trust.Grant, rev uint64) (*trust.Credentials, error) {
-	creds, err := a.mint.User(ctx, mint.UserRequest{
-		Space: req.Space, Profile: req.Profile, Principal: grant.Principal(), UID: grant.UID, Role: grant.Role,
-		Subscribe: grant.AllowSubscribe, Publish: grant.AllowPublish, Commands: grant.Scope, TTL: req.TTL,
-	})
+// release lets the credential go only if the grant still stands after the issuance was logged; so a concurrent
+// Revoke either finds the key in the log or changes the grant before this last look.
+func (a *Authority) release(ctx context.Context, ses *session, pl plan, creds *trust.Credentials) error {
+	p, id := pl.grant.Principal(), creds.Identity()
+	if err := ses.grants.LogMint(ctx, pl.grant.UID, id.UserKey, id.Expires); err != nil {
+		return fmt.Errorf("log credential of %q: %w", p, err)
+	}
+	now, rev, err := ses.grants.Get(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("mint credential for %q: %w", grant.Principal(), err)
+		return fmt.Errorf("read grant of %q again: %w", p, err)
 	}
-	id := creds.Identity()
-	if err := ses.grants.LogMint(ctx, grant.UID, id.UserKey, id.Expires); err != nil {
-		return nil, fmt.Errorf("log credential of %q: %w", grant.Principal(), err)
+	if rev != pl.rev && (now.State != trust.GrantActive || now.UID != pl.grant.UID || now.Epoch != pl.grant.Epoch) {
+		return wire.Errorf(wire.CodeConflict, "issue credential for %q: the grant changed meanwhile; nothing was handed out", p)
 	}
-	now, after, err := ses.grants.Get(ctx, grant.Principal())
-	if err != nil {
-		return nil, fmt.Errorf("read grant of %q again: %w", grant.Principal(), err)
-	}
-	if after != rev && (now.State != trust.GrantActive || now.UID != grant.UID || now.Epoch != grant.Epoch) {
-		return nil, wire.Errorf(wire.CodeConflict, "issue credential for %q: the grant changed meanwhile; nothing was handed out", grant.Principal())
-	}
-	return creds, nil
+	return nil
 }
 
 // List returns the grants of a space, by principal.
