@@ -57,8 +57,21 @@ func openScreen(ctx context.Context, e *command.Env) (*screen, error) {
 	}
 	return &screen{
 		env: e.WithOutput(t, e.Colour(e.Stdout)), lines: pump(ctx, read),
-		prompt: func(s string) { t.SetPrompt(s) }, restore: func() { _ = term.Restore(fd, old); fmt.Fprintln(e.Stdout) },
+		prompt: redraw(t), restore: func() { _ = term.Restore(fd, old); fmt.Fprintln(e.Stdout) },
 	}, nil
+}
+
+// redraw sets the prompt, and draws the line being typed again when it changed.
+func redraw(t *term.Terminal) func(string) {
+	last := ""
+	return func(s string) {
+		if s == last {
+			return
+		}
+		last = s
+		t.SetPrompt(s)
+		_, _ = t.Write(nil) // moves the line below nothing, which draws it again
+	}
 }
 
 // headless reads lines of any length that a message may have.

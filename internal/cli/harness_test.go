@@ -1,0 +1,90 @@
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cotal-go/cotal/internal/cli"
+)
+
+// world is a machine with one project, on which commands run in this process.
+type world struct {
+	t   *testing.T
+	dir string // the project's folder
+	env map[string]string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	root := t.TempDir()
+	w := &world{t: t, dir: filepath.Join(root, "p"), env: map[string]string{
+		"COTAL_HOME": filepath.Join(root, "home"), "HOME": root, "COTAL_NAME": "ada",
+	}}
+	if err := os.MkdirAll(w.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) cliEnv(in io.Reader, out, errs io.Writer) cli.Env {
+	return cli.Env{Stdin: in, Stdout: out, Stderr: errs, Dir: w.dir, Getenv: func(k string) string { return w.env[k] }}
+}
+
+// up runs `cotal up --json` beside the test until the test ends, and returns the line it printed when it was ready.
+func (w *world) up(args ...string) string {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	pr, pw := io.Pipe()
+	var errs bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		c := cli.Main(ctx, append([]string{"up", "--json"}, args...), w.cliEnv(strings.NewReader(""), pw, &errs))
+		_ = pw.Close()
+		code <- c
+	}()
+	line, err := bufio.NewReader(pr).ReadString('\n')
+	w.t.Cleanup(func() {
+		cancel()
+		if c := <-code; c != 0 {
+			w.t.Errorf("up ended with %d: %s", c, &errs)
+		}
+	})
+	if err != nil {
+		w.t.Fatalf("up printed nothing: %v", err)
+	}
+	return line
+}
+
+// run runs one command with text on standard input.
+func (w *world) run(stdin string, args ...string) (code int, stdout, stderr string) {
+	w.t.Helper()
+	var out, errs bytes.Buffer
+	code = cli.Main(w.t.Context(), args, w.cliEnv(strings.NewReader(stdin), &out, &errs))
+	return code, out.String(), errs.String()
+}
+
+// must runs one command that has to work and returns what it printed.
+func (w *world) must(args ...string) string {
+	w.t.Helper()
+	code, out, errs := w.run("", args...)
+	if code != 0 {
+		w.t.Fatalf("cotal %s: exit %d: %s", strings.Join(args, " "), code, errs)
+	}
+	return out
+}
+
+func decodeJSON(t *testing.T, line string) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(line), &v); err != nil {
+		t.Fatalf("not JSON: %q: %v", line, err)
+	}
+	return v
+}

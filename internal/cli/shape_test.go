@@ -1,0 +1,97 @@
+package cli_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// update rewrites golden files and reference pages instead of comparing with them. Review the difference.
+var update = flag.Bool("update", false, "rewrite golden files and generated pages")
+
+// TestJSONShapes pins the fields and their types of everything that --json prints, failures included. A field may be
+// added; one that goes or changes its type breaks programs and raises the version.
+func TestJSONShapes(t *testing.T) {
+	w := newWorld(t)
+	got := map[string]string{"up": w.up()}
+	got["up_again"] = w.must("up", "--json")
+	got["send_msg"] = w.must("send", "msg", "general", "hello @nova", "--json")
+	got["mint"] = w.must("mint", "nova", "--role", "r", "--allow-subscribe", "general", "--allow-publish", "general", "--allow-command", "x.y", "--json")
+	got["send_dm"] = w.must("send", "dm", "nova", "hi", "--json")
+	got["send_ask"] = w.must("send", "ask", "r", "hi", "--json")
+	got["read"] = w.must("read", "general", "--json")
+	got["channels_set"] = w.must("channels", "set", "general", "--description", "d", "--replay-window", "1d", "--json")
+	got["channels_list"] = w.must("channels", "list", "--json")
+	got["grants"] = w.must("grants", "--json")
+	got["space_add"] = w.must("space", "add", "lab", "--json")
+	got["space_list"] = w.must("space", "list", "--json")
+	got["space_rm"] = w.must("space", "rm", "lab", "--force", "--json")
+	got["config_show"] = w.must("config", "show", "--json")
+	got["config_use"] = w.must("config", "use", "main", "--json")
+	got["version"] = w.must("version", "--json")
+	_, got["join"], _ = w.run("hello\n/dm nova hi\n/who\n/channels\n", "join", "--json")
+	got["status"] = w.must("status", "--json")
+	got["revoke"] = w.must("revoke", "nova", "--json")
+	_, _, got["failure"] = w.run("", "space", "rm", "main", "--json")
+	for name, out := range got {
+		t.Run(name, func(t *testing.T) { golden(t, filepath.Join("testdata", "json", name+".golden"), shapes(t, out)) })
+	}
+}
+
+// golden compares with a checked-in file, or rewrites it.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (run with -update to write it)", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got), run with -update to accept:\n%s", path, diff)
+	}
+}
+
+// shapes describes every line: one "path type" a field, the lines merged.
+func shapes(t *testing.T, out string) string {
+	t.Helper()
+	fields := map[string]bool{}
+	for line := range strings.Lines(out) {
+		v := decodeJSON(t, line)
+		if obj, ok := v.(map[string]any); !ok || obj["v"] != 1.0 {
+			t.Errorf("line without version 1: %s", line)
+		}
+		shape("", v, fields)
+	}
+	return strings.Join(slices.Sorted(maps.Keys(fields)), "\n") + "\n"
+}
+
+func shape(path string, v any, into map[string]bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			shape(path+"."+k, e, into)
+		}
+	case []any:
+		into[path+"[]"] = true
+		for _, e := range v {
+			shape(path+"[]", e, into)
+		}
+	default:
+		into[fmt.Sprintf("%s %T", path, v)] = true
+	}
+}

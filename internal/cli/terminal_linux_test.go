@@ -1,0 +1,156 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a pseudo-terminal with the program on its other side.
+type terminal struct {
+	t      *testing.T
+	master *os.File
+
+	mu   sync.Mutex
+	seen bytes.Buffer
+	more chan struct{}
+}
+
+// openTerminal runs a command of the program on a terminal of its own.
+func openTerminal(t *testing.T, w *world, args ...string) (*terminal, *exec.Cmd) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	fd := int(master.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 100}); err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = slave.Close() }()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Args[0], cmd.Dir = "cotal", w.dir
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm"}
+	for k, v := range w.env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tm := &terminal{t: t, master: master, more: make(chan struct{}, 1)}
+	go tm.read()
+	return tm, cmd
+}
+
+func (tm *terminal) read() {
+	buf := make([]byte, 4096)
+	for {
+		n, err := tm.master.Read(buf)
+		tm.mu.Lock()
+		tm.seen.Write(buf[:n])
+		tm.mu.Unlock()
+		select {
+		case tm.more <- struct{}{}:
+		default:
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// expect waits until the terminal has shown s after what was expected before.
+func (tm *terminal) expect(s string) {
+	tm.t.Helper()
+	limit := time.After(patience)
+	for {
+		tm.mu.Lock()
+		all := tm.seen.String()
+		if i := strings.Index(all, s); i >= 0 {
+			tm.seen.Next(i + len(s))
+			tm.mu.Unlock()
+			return
+		}
+		tm.mu.Unlock()
+		select {
+		case <-tm.more:
+		case <-limit:
+			tm.t.Fatalf("terminal does not show %q; it shows %q", s, all)
+		}
+	}
+}
+
+func (tm *terminal) send(keys string) {
+	tm.t.Helper()
+	if _, err := tm.master.WriteString(keys); err != nil {
+		tm.t.Fatal(err)
+	}
+}
+
+// TestJoinOnATerminal types like a person: lines are edited, what arrives does not disturb the line being typed, and the
+// terminal is given back.
+func TestJoinOnATerminal(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	tm, cmd := openTerminal(t, w, "join")
+	tm.expect("you are local.ada in space main")
+	tm.expect("#general> ")
+	tm.send("helo\x7flo wrold")          // a backspace
+	tm.send("\x17world\r")               // Ctrl-W deletes the last word
+	tm.expect("→ #general stored seq 1") // the receipt, above the prompt
+	tm.send("half a line")               // not finished when a message arrives
+	tm.expect("half a line")             // echoed by the editor
+	w.must("send", "msg", "general", "\x1b[31mred\x1b[0m", "--name", "bob")
+	tm.expect(`local.bob`)          // bold, so the name alone
+	tm.expect(`\x1b[31mred\x1b[0m`) // as text, not as colour
+	tm.expect("half a line")        // the line is drawn again
+	tm.send("\x15/who\r")           // Ctrl-U empties it
+	tm.expect("local.ada")
+	tm.send("/quit\r")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("join ended with %v, want success", err)
+	}
+	if got := w.must("read", "general", "--json"); !strings.Contains(got, `"text":"hello world"`) {
+		t.Errorf("history = %s, want the edited line", got)
+	}
+	state, err := unix.IoctlGetTermios(int(tm.master.Fd()), unix.TCGETS)
+	if err != nil || state.Lflag&unix.ECHO == 0 || state.Lflag&unix.ICANON == 0 {
+		t.Errorf("terminal flags %x, %v: want echo and line mode given back", state.Lflag, err)
+	}
+}
+
+// TestJoinLeavesOnCtrlC: the terminal is in raw mode then, so the key is ours to understand.
+func TestJoinLeavesOnCtrlC(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	for _, key := range []string{"\x03", "\x04"} {
+		tm, cmd := openTerminal(t, w, "join")
+		tm.expect("#general> ")
+		tm.send(key)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("key %q: join ended with %v, want success", key, err)
+		}
+	}
+}
