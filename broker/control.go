@@ -78,10 +78,10 @@ type link struct {
 	calls sync.WaitGroup
 }
 
-// wait is one call that a refused publish should end early.
+// wait is one call that a refused publish or subscription should end early.
 type wait struct {
-	subject string
-	fail    context.CancelCauseFunc
+	subject, inbox string
+	fail           context.CancelCauseFunc
 }
 
 // Dial connects to the system account of the broker at server and checks that every server of it answers and is recent enough.
@@ -291,25 +291,29 @@ func (c *Control) bound(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, c.opts.Timeout)
 }
 
-// refused ends the call whose publish the broker refused; without it the call would wait for its deadline. The error
-// of the client library carries the subject only inside its text.
+// refused ends the call whose publish or subscription the broker refused; without it the call would wait for its
+// deadline. The error of the client library carries the subject only inside its text.
 func (c *Control) refused(_ *nats.Conn, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
+	text := err.Error()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for w := range c.waits {
-		if strings.Contains(err.Error(), strconv.Quote(w.subject)) {
+		if strings.Contains(text, strconv.Quote(w.subject)) {
 			w.fail(wire.Errorf(wire.CodePermissionDenied, "control broker: the system credential may not publish %q", w.subject))
+		}
+		if strings.Contains(text, strconv.Quote(w.inbox)) {
+			w.fail(wire.Errorf(wire.CodePermissionDenied, "control broker: the system credential may not receive answers on %q", w.inbox))
 		}
 	}
 }
 
-// watch lets refused end a call that publishes on subject.
-func (c *Control) watch(ctx context.Context, subject string) (context.Context, func()) {
+// watch lets refused end a call that publishes on subject and is answered on inbox.
+func (c *Control) watch(ctx context.Context, subject, inbox string) (context.Context, func()) {
 	ctx, fail := context.WithCancelCause(ctx)
-	w := &wait{subject: subject, fail: fail}
+	w := &wait{subject: subject, inbox: inbox, fail: fail}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waits[w] = struct{}{}

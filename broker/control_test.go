@@ -23,13 +23,18 @@ import (
 // systemUser is a credential of the system account, with no limit but the publish subjects given.
 func (c *chain) systemUser(t testing.TB, ttl time.Duration, publish ...string) *trust.Credentials {
 	t.Helper()
+	return c.systemCredential(t, ttl, func(uc *jwt.UserClaims) { uc.Pub.Allow = publish })
+}
+
+func (c *chain) systemCredential(t testing.TB, ttl time.Duration, adjust func(*jwt.UserClaims)) *trust.Credentials {
+	t.Helper()
 	kp := key(t, nkeys.PrefixByteUser)
 	id := trust.Identity{Profile: trust.SystemControl.Profile(), Lifecycle: wire.Lifecycle{Principal: wire.Principal{Owner: wire.LocalOwner, Actor: "control"}, UID: wire.NewUID()}}
 	id.Inbox = string(id.UID)
 	claim := jwt.NewUserClaims(public(t, kp))
 	claim.Tags = id.Tags()
 	claim.Expires = time.Now().Add(ttl).Unix()
-	claim.Pub.Allow = publish
+	adjust(claim)
 	creds, err := trust.NewCredentials(encode(t, claim, c.system), must(kp.Seed())(t))
 	if err != nil {
 		t.Fatalf("system credential: %v", err)
@@ -146,6 +151,21 @@ func TestControlNamesWhatIsMissing(t *testing.T) {
 		t.Errorf("Ping after Close = %v, want unavailable", err)
 	}
 	_ = ctl.Close()
+}
+
+func TestControlNamesAnInboxItMayNotRead(t *testing.T) {
+	c := newChain(t)
+	s := start(t, c.trust, options(t))
+	deaf := func(context.Context) (*trust.Credentials, error) {
+		return c.systemCredential(t, time.Hour, func(uc *jwt.UserClaims) { uc.Sub.Deny = jwt.StringList{">"} }), nil
+	}
+	began := time.Now()
+	if _, err := s.Control(t.Context(), deaf, nil); !errors.Is(err, wire.ErrPermissionDenied) {
+		t.Errorf("Control that may not subscribe = %v, want permission-denied", err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("the refusal took %v, want it at once", took)
+	}
 }
 
 func TestDialRefuses(t *testing.T) {

@@ -19,8 +19,15 @@ var ErrIncomplete error = &wire.Error{Code: wire.CodeUnavailable, Message: "not 
 // counted until its peers give it up.
 const incompleteAfter = 2 * time.Second
 
+// maxServers is how many answers may wait to be read; more servers than that are not expected in one broker.
+const maxServers = 512
+
+// errLost ends a request whose connection was lost; whether it arrived is unknown.
+var errLost = errors.New("connection lost")
+
 // gather publishes a request and collects answers until enough says so. Every server of a cluster answers once, so the
-// first answer alone proves nothing.
+// first answer alone proves nothing. A request whose connection is lost is sent again on the next one: every request of a
+// Control may be repeated.
 //
 // Errors: unavailable when nobody serves the subject; ErrIncomplete, together with the answers, when some came and more
 // were expected; permission-denied; deadline-exceeded.
@@ -29,44 +36,69 @@ func (c *Control) gather(ctx context.Context, subject string, body any, enough f
 	if err != nil {
 		return nil, wire.Errorf(wire.CodeInternal, "encode request for %q: %v", subject, err)
 	}
+	for {
+		msgs, err := c.ask(ctx, subject, data, enough)
+		if !errors.Is(err, errLost) {
+			return msgs, err
+		}
+	}
+}
+
+// ask sends a request once.
+func (c *Control) ask(ctx context.Context, subject string, data []byte, enough func([]*nats.Msg) bool) ([]*nats.Msg, error) {
 	l, err := c.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer l.calls.Done()
-	ctx, done := c.watch(ctx, subject)
+	lost := l.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer l.nc.RemoveStatusListener(lost)
+	if !l.nc.IsConnected() {
+		return nil, errLost // between use and the line above
+	}
+	inbox := l.nc.NewRespInbox()
+	ctx, done := c.watch(ctx, subject, inbox)
 	defer done()
-	sub, err := l.nc.SubscribeSync(l.nc.NewRespInbox())
-	if err != nil {
+	answers := make(chan *nats.Msg, maxServers)
+	sub, err := l.nc.ChanSubscribe(inbox, answers)
+	if err == nil {
+		defer func() { _ = sub.Unsubscribe() }()
+		err = l.nc.PublishRequest(subject, inbox, data)
+	}
+	switch {
+	case err != nil && !l.nc.IsConnected():
+		return nil, errLost
+	case err != nil:
 		return nil, failure(ctx, subject, err)
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := l.nc.PublishRequest(subject, sub.Subject, data); err != nil {
-		return nil, failure(ctx, subject, err)
-	}
-	return collect(ctx, sub, subject, enough)
+	return collect(ctx, subject, answers, lost, enough)
 }
 
-func collect(ctx context.Context, sub *nats.Subscription, subject string, enough func([]*nats.Msg) bool) ([]*nats.Msg, error) {
+// collect waits for answers until there are enough, the rest stays away, or there can be none.
+func collect(ctx context.Context, subject string, answers <-chan *nats.Msg, lost <-chan nats.Status, enough func([]*nats.Msg) bool) ([]*nats.Msg, error) {
 	var got []*nats.Msg
-	for wait := ctx; ; {
-		msg, err := sub.NextMsgWithContext(wait)
-		switch {
-		case err != nil && len(got) > 0 && context.Cause(ctx) == nil:
+	var late <-chan time.Time
+	for {
+		select {
+		case msg := <-answers:
+			if msg.Header.Get("Status") == "503" {
+				return got, wire.Errorf(wire.CodeUnavailable, "control broker: nobody serves %q", subject)
+			}
+			got = append(got, msg)
+			if enough(got) {
+				return got, nil
+			}
+			if late == nil {
+				timer := time.NewTimer(incompleteAfter)
+				defer timer.Stop()
+				late = timer.C
+			}
+		case <-late:
 			return got, ErrIncomplete
-		case err != nil:
-			return got, failure(ctx, subject, err)
-		case msg.Header.Get("Status") == "503":
-			return got, wire.Errorf(wire.CodeUnavailable, "control broker: nobody serves %q", subject)
-		}
-		got = append(got, msg)
-		if enough(got) {
-			return got, nil
-		}
-		if len(got) == 1 {
-			var cancel context.CancelFunc
-			wait, cancel = context.WithTimeout(ctx, incompleteAfter)
-			defer cancel()
+		case <-lost:
+			return nil, errLost
+		case <-ctx.Done():
+			return got, failure(ctx, subject, ctx.Err())
 		}
 	}
 }
@@ -79,8 +111,6 @@ func failure(ctx context.Context, subject string, err error) error {
 		return we
 	case cause != nil:
 		return wire.Errorf(wire.CodeOf(cause), "control broker: no answer on %q: %w", subject, cause)
-	case errors.Is(err, nats.ErrPermissionViolation):
-		return wire.Errorf(wire.CodePermissionDenied, "control broker: the system credential may not receive answers to %q", subject)
 	}
 	return wire.Errorf(wire.CodeUnavailable, "control broker: ask %q: %v", subject, err)
 }
