@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
 
 	"github.com/cotal-go/cotal/control"
@@ -45,8 +46,8 @@ func fill(t testing.TB, m *mesh, n int) []kept {
 		}
 		from := wire.Principal{Owner: wire.LocalOwner, Actor: k.sender}
 		text := fmt.Sprintf("message %d", i)
-		if rng.IntN(50) == 0 {
-			text = strings.Repeat("long ", rng.IntN(10_000))
+		if rng.IntN(150) == 0 {
+			text = strings.Repeat("long ", rng.IntN(5_000))
 		}
 		body := encode(t, message(from, k.channel, text))
 		switch rng.IntN(60) {
@@ -62,7 +63,7 @@ func fill(t testing.TB, m *mesh, n int) []kept {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.js.PublishAsync(subject, body); err != nil {
+		if _, err := m.js.PublishAsync(subject, body, jetstream.WithStallWait(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		k.seq = uint64(i + 1)
@@ -477,7 +478,7 @@ func BenchmarkHistoryPage(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range 10_000 {
-		if _, err := m.js.PublishAsync(subject, encode(b, message(ada.Principal, "general", fmt.Sprintf("message %d", i)))); err != nil {
+		if _, err := m.js.PublishAsync(subject, encode(b, message(ada.Principal, "general", fmt.Sprintf("message %d", i))), jetstream.WithStallWait(time.Minute)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
@@ -59,7 +60,7 @@ func TestReadByBatches(t *testing.T) {
 		must(wire.ChannelSubject(lab, lifecycle("bob").Principal, "other"))(t),
 	}
 	for i := range total {
-		must(js.PublishAsync(subjects[i%2], fmt.Appendf(nil, "%d", i)))(t)
+		must(js.PublishAsync(subjects[i%2], fmt.Appendf(nil, "%d", i), jetstream.WithStallWait(time.Minute)))(t)
 	}
 	<-js.PublishAsyncComplete()
 	filter := must(wire.ChannelFilter(lab, "general"))(t)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
@@ -84,7 +86,7 @@ func TestChannelsListIsSortedAndSkipsWhatItCannotRead(t *testing.T) {
 	want := []string{wire.DefaultsKey}
 	for i := range 2500 { // several batches
 		name := fmt.Sprintf("c.%04d", 2499-i)
-		must(js.PublishAsync(wire.RecordPrefix(wire.ChannelsBucket(lab))+name, []byte(`{"description":"x"}`)))(t)
+		must(js.PublishAsync(wire.RecordPrefix(wire.ChannelsBucket(lab))+name, []byte(`{"description":"x"}`), jetstream.WithStallWait(time.Minute)))(t)
 		want = append(want, fmt.Sprintf("c.%04d", i))
 	}
 	<-js.PublishAsyncComplete()
