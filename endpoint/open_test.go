@@ -47,7 +47,7 @@ func newOpenWorld(tb testing.TB, change ...func(*server.Options)) *openWorld {
 	if err := space.Ensure(tb.Context(), w.js, lab, &space.Options{}); err != nil {
 		tb.Fatalf("create space: %v", err)
 	}
-	w.serve()
+	w.serve(nil)
 	return w
 }
 
@@ -66,10 +66,13 @@ func (w *openWorld) stop() {
 	w.srv.WaitForShutdown()
 }
 
-// serve answers enrol until the test ends.
-func (w *openWorld) serve() {
+// serve answers enrol, and what else is registered, until the test ends or unserve is called.
+func (w *openWorld) serve(opts *control.Options, more ...func(*control.Service)) {
 	w.tb.Helper()
-	s := control.New(wire.DeliveryEndpoint, nil)
+	s := control.New(wire.DeliveryEndpoint, opts)
+	for _, register := range more {
+		register(s)
+	}
 	control.Handle(s, control.Command{Name: wire.CommandEnrol, Effect: control.Write},
 		func(ctx context.Context, req *control.Request, in wire.EnrolRequest) (wire.EnrolReply, error) {
 			err := space.EnsureDurables(ctx, w.js, lab, req.Caller, in.Role)

@@ -37,16 +37,18 @@ type puller struct {
 	subject string // of pull requests
 	inbox   string // prefix of what they are answered on, with the final dot
 
-	mu       sync.Mutex // guards the fields below
-	round    int        // of requests; answers to those of earlier rounds are stale
-	asked    int        // messages asked for in this round and not received
-	ahead    int        // how many to ask for at once
-	quick    int        // messages handled quickly in a row
-	busy     bool       // the handler runs
-	stopping bool       // no more requests
-	discard  bool       // give back what is still here
-	heard    time.Time  // when the broker was last heard
-	retry    time.Time  // not before then, after a refusal; zero: none
+	mu       sync.Mutex    // guards the fields below
+	round    int           // of requests; answers to those of earlier rounds are stale
+	asked    int           // messages asked for in this round and not received
+	ahead    int           // how many to ask for at once
+	quick    int           // messages handled quickly in a row
+	busy     bool          // the handler runs
+	stopping bool          // no more requests
+	idle     chan struct{} // closed once stopping and all that was asked for has come, or will not
+	ended    bool          // the subscription was ended
+	discard  bool          // give back what is still here
+	heard    time.Time     // when the broker was last heard
+	retry    time.Time     // not before then, after a refusal; zero: none
 	failures int
 	clock    *time.Timer // next look at the state
 }
@@ -55,7 +57,7 @@ type puller struct {
 func (q *queue) start(l *link) error {
 	p := &puller{
 		q: q, l: l, done: make(chan struct{}), subject: subjectConsumerNext + q.stream + "." + q.durable,
-		inbox: l.nc.NewInbox() + ".", ahead: 1, heard: time.Now(),
+		inbox: l.nc.NewInbox() + ".", ahead: 1, heard: time.Now(), idle: make(chan struct{}),
 	}
 	sub, err := l.nc.Subscribe(p.inbox+"*", p.receive)
 	if err != nil {
@@ -77,14 +79,40 @@ func (q *queue) start(l *link) error {
 	return nil
 }
 
+// wind asks for no more. The channel closes when nothing that was asked for can come any more: to end the puller
+// before would make the broker deliver again, out of order, what was on its way.
+func (p *puller) wind() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopping = true
+	p.clock.Stop()
+	p.wound()
+	return p.idle
+}
+
+// wound closes idle when it is time.
+func (p *puller) wound() {
+	if !p.stopping || p.asked > 0 {
+		return
+	}
+	select {
+	case <-p.idle:
+	default:
+		close(p.idle)
+	}
+}
+
 // stop ends the puller: what was fetched is handled still, or given back when discard is set. The channel closes when
 // no handler runs any more.
 func (p *puller) stop(discard bool) <-chan struct{} {
+	p.wind()
 	p.mu.Lock()
-	p.stopping, p.discard = true, discard
-	p.clock.Stop()
-	p.mu.Unlock()
-	drain(p.l.nc, p.sub)
+	defer p.mu.Unlock()
+	p.discard = p.discard || discard
+	if !p.ended {
+		p.ended = true
+		drain(p.l.nc, p.sub)
+	}
 	return p.done
 }
 
@@ -101,6 +129,7 @@ func (p *puller) receive(m *nats.Msg) {
 	started := p.heard
 	discard := p.discard
 	p.busy = !discard
+	p.wound()
 	p.mu.Unlock()
 	if discard {
 		_ = p.q.e.tryPublish(m.Reply, bodyNak) // if it is lost, the ack wait does the same later
@@ -182,7 +211,12 @@ func (p *puller) status(m *nats.Msg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.heard = time.Now()
-	if p.stopping || m.Subject[len(p.inbox):] != strconv.Itoa(p.round) {
+	if m.Subject[len(p.inbox):] != strconv.Itoa(p.round) {
+		return
+	}
+	if p.stopping && code != statusHeartbeat && code != statusTimeout {
+		p.asked = 0
+		p.wound()
 		return
 	}
 	switch description := strings.ToLower(m.Header.Get("Description")); {
@@ -195,6 +229,7 @@ func (p *puller) status(m *nats.Msg) {
 			left = p.asked
 		}
 		p.asked = max(0, p.asked-left)
+		p.wound()
 		p.refillLocked()
 	case code == statusConflict && (strings.Contains(description, "leadership") || strings.Contains(description, "shutdown")):
 		p.backOff()
@@ -269,8 +304,11 @@ func (p *puller) denied(err *wire.Error) {
 func (p *puller) reconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.stopping {
-		p.failures = 0
-		p.again()
+	p.failures = 0
+	if p.stopping {
+		p.asked = 0
+		p.wound()
+		return
 	}
+	p.again()
 }

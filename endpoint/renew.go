@@ -14,9 +14,12 @@ import (
 const (
 	renewRetryMin = time.Second
 	renewRetryMax = time.Minute
-	// settling is how long both links receive when they are on different brokers of a cluster: the new
-	// subscriptions have to become known to all of them.
+	// settling is how long both links receive. The broker may have decided whom a message goes to and be about to send
+	// it while the new subscription is made and the old one ended; and the other brokers of a cluster learn about
+	// the new one a little later.
 	settling = 250 * time.Millisecond
+	// winding bounds how long the old link waits for messages that were asked for: a request for them stands no longer.
+	winding = pullExpires + time.Second
 )
 
 // errNotNewer means that the source still has the credential in use.
@@ -177,7 +180,6 @@ type handover struct {
 	old     *link
 	feeds   []*feed
 	pullers []*puller
-	sameNow bool // both links are on one broker
 }
 
 // move makes l the link of everything: what is received is received there too before anything stops on the old
@@ -215,7 +217,7 @@ func (e *Endpoint) move(ctx context.Context, l *link) (h handover, err error) {
 		}
 	}
 	old := e.link.Load()
-	h = handover{old: old, sameNow: old.nc.ConnectedServerId() == l.nc.ConnectedServerId()}
+	h = handover{old: old}
 	e.link.Store(l)
 	old.retire()
 	for s, f := range next {
@@ -223,7 +225,7 @@ func (e *Endpoint) move(ctx context.Context, l *link) (h handover, err error) {
 		s.cur = f
 	}
 	for _, q := range e.queues {
-		q.cur.stop(false)
+		q.cur.wind()
 		h.pullers = append(h.pullers, q.cur)
 	}
 	close(e.moved)
@@ -231,45 +233,74 @@ func (e *Endpoint) move(ctx context.Context, l *link) (h handover, err error) {
 	return h, nil
 }
 
-// finish ends the old link when everything on it is done: what it received is handled, what it sent is answered. A
-// queue goes on with the new link only then, so that its messages stay in order.
+// finish ends the old link when everything on it is done: what it receives is handled, what it sent is answered. A
+// queue goes on with the new link only then, so that its messages stay in order. When ctx ends first, the endpoint is
+// closing, and what was not handled is given back.
 func (e *Endpoint) finish(ctx context.Context, h handover) {
 	defer h.old.close()
-	if !h.sameNow && !h.old.nc.IsClosed() {
-		pause := time.NewTimer(settling)
+	ended := h.endFeeds(ctx)
+	e.endPullers(ctx, h)
+	for _, ch := range append(ended, h.old.retire()) {
 		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
-	}
-	for _, f := range h.feeds {
-		drain(h.old.nc, f.sub)
-	}
-	for _, p := range h.pullers {
-		select {
-		case <-p.done:
-			e.restart(p)
+		case <-ch:
 		case <-ctx.Done():
 			return
 		}
-	}
-	for _, f := range h.feeds {
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return
-		}
-	}
-	select {
-	case <-h.old.retire():
-	case <-ctx.Done():
-		return
 	}
 	if c := e.caller.Load(); c != nil {
 		_ = c.Detach(ctx, h.old.nc) // ends at the latest with ctx; a closed connection was detached by itself
 	}
 }
+
+// endFeeds ends the old feeds once the new ones have surely taken over, and returns channels that close when their
+// messages have been handled.
+func (h handover) endFeeds(ctx context.Context) (ended []<-chan struct{}) {
+	if len(h.feeds) == 0 {
+		return nil
+	}
+	pause := time.NewTimer(settling)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-h.old.closed:
+	case <-ctx.Done():
+	}
+	for _, f := range h.feeds {
+		drain(h.old.nc, f.sub)
+		ended = append(ended, f.done)
+	}
+	return ended
+}
+
+// endPullers ends the old pullers when what they asked for has come, and goes on with their queues.
+func (e *Endpoint) endPullers(ctx context.Context, h handover) {
+	limit := time.NewTimer(winding)
+	defer limit.Stop()
+	expired := limit.C
+	for _, p := range h.pullers {
+		select {
+		case <-p.wind():
+		case <-h.old.closed:
+		case <-ctx.Done():
+		case <-expired:
+			expired = closedClock
+		}
+		select {
+		case <-p.stop(ctx.Err() != nil):
+			e.restart(p)
+		case <-ctx.Done():
+			p.stop(true) // Close waits for it
+			return
+		}
+	}
+}
+
+// closedClock is a timer that has fired for good.
+var closedClock = func() <-chan time.Time {
+	ch := make(chan time.Time)
+	close(ch)
+	return ch
+}()
 
 // restart goes on with the queue of a puller that has ended.
 func (e *Endpoint) restart(p *puller) {

@@ -2,12 +2,15 @@ package endpoint_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
@@ -70,12 +73,14 @@ func TestRenewalUnderTraffic(t *testing.T) {
 		check(t, "direct", bobEP.HandleDirect(t.Context(), keep(direct)), nil)
 		check(t, "role", bobEP.HandleRole(t.Context(), keep(asked)), nil)
 		adaEP := w.connect(w.user("ada", lasting(time.Hour)), nil)
+		w.serveRoster()
 		const rounds = 2000
 		for i := range rounds {
 			text := endpoint.Text(fmt.Sprint(i))
 			must(adaEP.Post(t.Context(), "team", text))(t)
 			must(adaEP.Direct(t.Context(), bob, text))(t)
 			must(bobEP.Ask(t.Context(), "reviewer", text))(t) // the renewing one sends, too
+			must(bobEP.Roster(t.Context()))(t)
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -101,6 +106,113 @@ func TestRenewalUnderTraffic(t *testing.T) {
 		if p := w.presence(bob); p == nil {
 			t.Error("presence lapsed")
 		}
+	})
+}
+
+// TestRenewalUnderLoad moves the endpoint again and again, in real time, while others flood it.
+func TestRenewalUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	creds := w.user("bob", role("reviewer"))
+	w.durables(creds)
+	events := newJournal[endpoint.Event]()
+	bobEP := w.connect(creds, &endpoint.Options{OnEvent: events.add})
+	const senders, each = 3, 2500
+	type list = map[string][]string // texts by sender and kind
+	var mu sync.Mutex
+	got, total := list{}, 0
+	all := make(chan struct{})
+	receive := func(d *endpoint.Delivery) {
+		if err := d.Ack(t.Context()); err != nil {
+			t.Errorf("ack: %v", err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		key := d.Kind.String() + " " + d.Sender.Actor
+		got[key] = append(got[key], d.Message.Text())
+		if total++; total == 3*senders*each {
+			close(all)
+		}
+	}
+	must(bobEP.Join(t.Context(), "team", receive))(t)
+	check(t, "direct", bobEP.HandleDirect(t.Context(), receive), nil)
+	check(t, "role", bobEP.HandleRole(t.Context(), receive), nil)
+	var wg sync.WaitGroup
+	for i := range senders {
+		ep := bobEP // one of the senders moves itself
+		if i > 0 {
+			ep = w.connect(w.user(fmt.Sprint("sender", i)), nil)
+		}
+		wg.Go(func() {
+			for n := range each {
+				text := endpoint.Text(fmt.Sprint(n))
+				_, err1 := ep.Post(t.Context(), "team", text)
+				_, err2 := ep.Direct(t.Context(), bob, text)
+				_, err3 := ep.Ask(t.Context(), "reviewer", text)
+				if err := errors.Join(err1, err2, err3); err != nil {
+					t.Errorf("send: %v", err)
+					return
+				}
+			}
+		})
+	}
+	sent := make(chan struct{})
+	go func() { wg.Wait(); close(sent) }()
+	moves := 0
+	for moving := true; moving; moves++ {
+		old := bobEP.LinkClosed()
+		check(t, "renew", bobEP.Renew(t.Context(), w.again(creds, time.Hour)), nil)
+		select {
+		case <-sent:
+			moving = false
+		case <-old:
+		}
+	}
+	select {
+	case <-all:
+	case <-time.After(20 * time.Second):
+		t.Error("not everything arrived")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, ev := range events.list() {
+		if _, ok := ev.(endpoint.EventRenewed); !ok {
+			t.Errorf("event %T %v", ev, ev)
+		}
+	}
+	t.Logf("%d messages over %d moves", total, moves)
+	for key, texts := range got {
+		for i, text := range texts {
+			if text != fmt.Sprint(i) {
+				t.Fatalf("%s: message %d is %q", key, i, text)
+			}
+		}
+	}
+	if len(got) != 3*senders || moves < 3 {
+		t.Errorf("received %d lists in %d moves", len(got), moves)
+	}
+}
+
+// serveRoster answers roster requests until the test ends.
+func (w *world) serveRoster() {
+	w.tb.Helper()
+	s := control.New(wire.DeliveryEndpoint, nil)
+	control.Handle(s, control.Command{Name: wire.CommandRoster, Effect: control.Read},
+		func(context.Context, *control.Request, wire.RosterRequest) (wire.RosterReply, error) {
+			return wire.RosterReply{Instance: "one", Epoch: "1", Entries: []wire.RosterEntry{}}, nil
+		})
+	nc := w.raw(w.user("delivery", func(r *mint.UserRequest) { r.Profile, r.Subscribe, r.Publish = trust.Delivery, nil, nil }))
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Run(ctx, nc, lab); err != nil {
+			w.tb.Errorf("serve: %v", err)
+		}
+	})
+	<-s.Ready()
+	w.tb.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		shut(nc)
 	})
 }
 
