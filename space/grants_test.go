@@ -136,6 +136,9 @@ func TestGrantsAgreeWithAModel(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"create": func(rt *rapid.T) {
 				g := grantOf(lifecycle(name()))
+				if _, ok := model[g.Actor]; ok && rapid.IntRange(0, 4).Draw(rt, "again") > 0 {
+					rt.Skip("exists; an atomic batch costs some milliseconds")
+				}
 				rev, err := grants.Create(ctx, g)
 				if _, ok := model[g.Actor]; ok != errors.Is(err, wire.ErrExists) || !ok && err != nil {
 					rt.Fatalf("create %s = %v, exists %v", g.Actor, err, ok)
@@ -148,7 +151,7 @@ func TestGrantsAgreeWithAModel(t *testing.T) {
 				if !ok {
 					rt.Skip("no grant")
 				}
-				if rapid.IntRange(0, 5).Draw(rt, "new life") == 0 {
+				if rapid.IntRange(0, 9).Draw(rt, "new life") == 0 {
 					g.UID = wire.NewUID()
 				}
 				g.Epoch++
