@@ -32,6 +32,6 @@
 // ban: revoke first. Control does not form clusters, and an external broker's configuration comes from
 // trust/brokerconf.
 //
-// A Server and a Control are safe for concurrent use. The order of locks is: none is held while another is taken, but for
-// the one that keeps pushes in order, which is taken first.
+// A Server and a Control are safe for concurrent use. The order of locks: in a Server life before mu, in a Control putting
+// before mu; no lock of one is held while the other is called.
 package broker

@@ -76,7 +76,8 @@ type Config struct {
 
 	// ServerName must be unique in a cluster. Default "cotal".
 	ServerName string
-	// MaxStore and MaxMemory cap JetStream in bytes; zero leaves the server's own default.
+	// MaxStore and MaxMemory cap in bytes what all accounts together may keep; the limits of accounts that do not fit are
+	// refused when they are pushed. Zero is no cap.
 	MaxStore, MaxMemory int64
 	// MaxPayload is the largest message. Default 1 MiB.
 	MaxPayload int
@@ -296,18 +297,25 @@ func (w *writer) close() {
 func (w *writer) jetStream(c Config) {
 	w.open("jetstream")
 	w.text("store_dir", c.StoreDir)
-	if c.MaxStore > 0 {
-		w.number("max_file_store", c.MaxStore)
-	}
-	if c.MaxMemory > 0 {
-		w.number("max_memory_store", c.MaxMemory)
-	}
+	w.number("max_file_store", capOf(c.MaxStore))
+	w.number("max_memory_store", capOf(c.MaxMemory))
 	if c.SyncAlways {
 		w.word("sync_interval", "always")
 	} else {
 		w.text("sync_interval", c.SyncInterval.String())
 	}
 	w.close()
+}
+
+// noCap stands for no cap. The server's own default, a share of what the machine has free, would leave an account whose
+// limits do not fit under it without any stream, and say so only in its log.
+const noCap = 1 << 50
+
+func capOf(n int64) int64 {
+	if n == 0 {
+		return noCap
+	}
+	return n
 }
 
 func (w *writer) tls(c Config) {
