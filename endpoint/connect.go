@@ -306,6 +306,7 @@ func (l *link) onError(sub *nats.Subscription, err error) {
 		if sub != nil && sub.Type() != nats.ChanSubscription { // else a probe of confirm, which nobody reads
 			l.e.events.emit(EventOverflow{Subject: sub.Subject})
 		}
+	case l.isRetired(): // nobody waits for it, and the renewal that retired it has reported
 	case isAuthError(err):
 		l.refused.Add(1)
 		l.e.events.emit(EventRefused{Err: err})

@@ -274,7 +274,7 @@ func (h handover) endFeeds(ctx context.Context) (ended []<-chan struct{}) {
 
 // endPullers ends the old pullers when what they asked for has come, and goes on with their queues.
 func (e *Endpoint) endPullers(ctx context.Context, h handover) {
-	limit := time.NewTimer(winding)
+	limit := time.NewTimer(h.patience())
 	defer limit.Stop()
 	expired := limit.C
 	for _, p := range h.pullers {
@@ -293,6 +293,14 @@ func (e *Endpoint) endPullers(ctx context.Context, h handover) {
 			return
 		}
 	}
+}
+
+// patience is how long the old link may be used still: it must not live to see its credential expire.
+func (h handover) patience() time.Duration {
+	if c := h.old.creds.Load(); c != nil {
+		return max(0, min(winding, time.Until(c.Identity().Expires)/2))
+	}
+	return winding
 }
 
 // closedClock is a timer that has fired for good.
