@@ -38,6 +38,7 @@ var layers = map[string]int{
 	"cotaltest":          5,
 	"broker/brokertest":  5,
 	"examples":           6,
+	"conformance":        6,
 	"internal/config":    6,
 	"internal/cli":       6,
 	"cmd":                6,
