@@ -92,7 +92,7 @@ func (c *Caller) invoke(ctx context.Context, inv Invocation) (Answer, error) {
 		case <-ctx.Done():
 			return Answer{}, ended(ctx, true)
 		case <-f.timer.C:
-			return Answer{}, wire.Errorf(wire.CodeDeadlineExceeded, "no answer within %v", f.allowed)
+			return Answer{}, wire.Errorf(wire.CodeDeadlineExceeded, "no answer within %v: %w", f.allowed, context.DeadlineExceeded)
 		}
 	}
 }
@@ -138,10 +138,10 @@ func (c *Caller) deadline(ctx context.Context, def time.Duration) time.Duration 
 // awaitConnected waits for a connection that is being made again. A request published before would leave whenever
 // that succeeds, perhaps long after its caller gave up.
 func awaitConnected(ctx context.Context, nc *nats.Conn, allowed time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, allowed)
+	defer cancel()
 	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changed)
-	timer := time.NewTimer(allowed)
-	defer timer.Stop()
 	for !nc.IsConnected() {
 		if nc.IsClosed() || nc.IsDraining() {
 			return wire.Errorf(wire.CodeUnavailable, "the connection is closed")
@@ -149,8 +149,9 @@ func awaitConnected(ctx context.Context, nc *nats.Conn, allowed time.Duration) e
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ended(ctx, false)
-		case <-timer.C:
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ended(ctx, false)
+			}
 			return wire.Errorf(wire.CodeUnavailable, "no connection to the broker within %v", allowed)
 		}
 	}

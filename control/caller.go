@@ -45,6 +45,7 @@ type Caller struct {
 
 	idPrefix string
 	idCount  atomic.Uint64
+	flights  sync.Pool // of finished *flight
 
 	mu      sync.Mutex // guards what follows
 	closed  bool

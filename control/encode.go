@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 
@@ -93,8 +94,16 @@ func (b *buffer) value(v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// envelope encodes a request or a reply into out, checked by the rules its receiver decodes it with.
-func (b *buffer) envelope(e interface{ AppendJSON([]byte) ([]byte, error) }) (err error) {
-	b.out, err = e.AppendJSON(b.out[:0])
+// envelope encodes a request or a reply into out, checked by the rules that its receiver decodes it with. Its value has
+// n bytes. Errors have code resource-exhausted for too large, and others.
+func (b *buffer) envelope(e interface{ AppendJSON([]byte) ([]byte, error) }, n, limit int) (err error) {
+	if n <= limit {
+		b.out, err = e.AppendJSON(b.out[:0])
+	}
+	if n > limit || errors.Is(err, wire.ErrExhausted) {
+		e := wire.Errorf(wire.CodeResourceExhausted, "a value of %d bytes, limit %d with its envelope", n, limit)
+		e.Details = map[string]any{"used": n, "limit": limit}
+		return e
+	}
 	return err
 }

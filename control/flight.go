@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/cotal-go/cotal/internal/logkey"
@@ -33,9 +32,6 @@ type reply struct {
 // replyRoom is how many replies a call keeps while it decodes one: more than one comes only when somebody is wrong.
 const replyRoom = 4
 
-// flights keeps finished ones with their channel and timer.
-var flights = sync.Pool{New: func() any { return newFlight(replyRoom) }}
-
 func newFlight(room int) *flight {
 	f := &flight{replies: make(chan reply, room), timer: time.NewTimer(time.Hour)}
 	f.timer.Stop()
@@ -57,7 +53,7 @@ func (c *Caller) send(ctx context.Context, inv *Invocation, rail wire.Rail, allo
 	if err := c.identify(inv); err != nil {
 		return nil, err
 	}
-	f := takeFlight(room)
+	f := c.takeFlight(room)
 	f.c, f.nonce, f.id, f.endpoint, f.instance, f.allowed = c, wire.NewID(), inv.ID, inv.Endpoint, inv.Instance, allowed
 	f.subject = rt.subject + f.nonce
 	if err := f.enter(); err != nil {
@@ -82,15 +78,20 @@ func (c *Caller) identify(inv *Invocation) error {
 	return nil
 }
 
-func takeFlight(room int) *flight {
+// takeFlight reuses one of the caller's finished flights. The pool is the caller's own: channels and timers belong to the
+// synctest bubble they were made in.
+func (c *Caller) takeFlight(room int) *flight {
 	if room == replyRoom {
-		return flights.Get().(*flight)
+		if f, ok := c.flights.Get().(*flight); ok {
+			return f
+		}
 	}
 	return newFlight(room)
 }
 
 // end forgets the request. No reply is pushed afterwards, so the flight can serve another.
 func (f *flight) end() {
+	c := f.c
 	f.leave()
 	f.timer.Stop()
 	for len(f.replies) > 0 {
@@ -98,7 +99,7 @@ func (f *flight) end() {
 	}
 	if cap(f.replies) == replyRoom {
 		*f = flight{replies: f.replies, timer: f.timer}
-		flights.Put(f)
+		c.flights.Put(f)
 	}
 }
 
@@ -140,14 +141,18 @@ func (f *flight) push(r reply) {
 	}
 }
 
-// read decodes a reply. It is not ok when the reply is none to this request.
+// read decodes a reply. It is not ok when it is a reply to another request. What cannot be decoded is an error: it came
+// under the nonce of this request, so nothing better will.
 func (f *flight) read(r reply) (a Answer, ok bool, err error) {
 	if r.err != nil {
 		return Answer{}, false, r.err
 	}
 	env, err := wire.DecodeReply(r.data)
-	if err != nil || env.ID != f.id {
-		f.c.log.Debug("reply does not fit its request", logkey.RequestID, f.id, logkey.Error, err)
+	if err != nil {
+		return Answer{}, false, wire.Errorf(wire.CodeInternal, "instance %q of endpoint %q sent what is no reply: %w", r.from.Instance, f.endpoint, err)
+	}
+	if env.ID != f.id {
+		f.c.log.Debug("reply names another request", logkey.RequestID, f.id)
 		return Answer{}, false, nil
 	}
 	a = Answer{Instance: r.from.Instance, Epoch: r.from.Epoch, Data: env.Data, Err: env.Error}
@@ -197,12 +202,10 @@ func (rt *route) encode(b *buffer, inv *Invocation, allowed time.Duration) ([]by
 	args, err := b.value(inv.Args)
 	if err == nil {
 		req.Args = args
-		err = b.envelope(&req)
+		err = b.envelope(&req, len(args), wire.MaxRequest)
 	}
 	if err != nil {
-		e := asRefusal(err)
-		e.Message = "encode request: " + e.Message
-		return nil, e
+		return nil, asRefusal(err)
 	}
 	return b.out, nil
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -29,6 +31,19 @@ func lifecycle(actor string) wire.Lifecycle {
 }
 
 var ada = lifecycle("ada")
+
+// bubble runs a test on fake time. The NATS client keeps timers in a pool of the process, and a timer belongs to the bubble
+// it was made in: two collections empty the pool on the way in and on the way out.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	empty := func() {
+		runtime.GC()
+		runtime.GC()
+	}
+	empty()
+	defer empty()
+	synctest.Test(t, test)
+}
 
 // broker starts an embedded server that does not listen, so that it also works inside a synctest bubble.
 func broker(tb testing.TB, users ...*server.User) *server.Server {

@@ -17,8 +17,9 @@ import (
 
 // lane is one connection that a service takes requests from.
 type lane struct {
-	nc   *nats.Conn
-	subs []*nats.Subscription
+	nc    *nats.Conn
+	subs  []*nats.Subscription
+	since time.Time // when the broker had accepted them
 
 	stop chan struct{} // ends watch
 	wg   sync.WaitGroup
@@ -26,6 +27,10 @@ type lane struct {
 
 // brokerTimeout bounds a round trip to the broker where the context has no deadline.
 const brokerTimeout = 5 * time.Second
+
+// overlap is how long a connection stays after another has joined. The broker finds the subscriptions of a message and then
+// delivers it: for a moment it may know only those of before.
+const overlap = 250 * time.Millisecond
 
 // AddConn takes requests from nc too and sends replies over it from now on. It returns once the broker has accepted
 // the subscriptions. To move a service to a renewed connection, add the new one, then remove the old one: no request
@@ -74,6 +79,7 @@ func (s *Service) install(l *lane) error {
 	if s.phase != phaseRunning || s.find(l.nc) >= 0 {
 		return wire.Errorf(wire.CodeFailedPrecondition, "the service stopped or has the connection already")
 	}
+	l.since = time.Now()
 	s.lanes = append(s.lanes, l)
 	s.current.Store(l)
 	l.wg.Go(func() { s.watch(l) })
@@ -114,7 +120,8 @@ func (s *Service) subscribe(ctx context.Context, l *lane) error {
 }
 
 // RemoveConn takes no more requests from nc and returns when those it delivered have been accepted. Their replies leave
-// on the remaining connection, so nc may be closed at once. The last connection cannot be removed: end Run instead.
+// on the remaining connection, so nc may be closed at once. The last connection cannot be removed: end Run instead. The
+// newest connection has served for a quarter of a second before the old one goes, so RemoveConn may wait for that.
 //
 // Errors: not-found when the service does not use nc; failed-precondition for the last one; deadline-exceeded when ctx
 // ends first, in which case requests that nc delivered may be lost with it.
@@ -123,7 +130,12 @@ func (s *Service) RemoveConn(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return fmt.Errorf("remove connection from endpoint %q: %w", s.name, err)
 	}
-	err = l.quiet(ctx)
+	err = pause(ctx, time.Until(s.current.Load().since.Add(overlap)))
+	if err == nil {
+		err = l.quiet(ctx)
+	} else {
+		l.drop()
+	}
 	l.finish()
 	if err != nil {
 		return fmt.Errorf("remove connection from endpoint %q: %w", s.name, err)
@@ -172,8 +184,15 @@ func (s *Service) watch(l *lane) {
 	}
 }
 
-// quiet ends the subscriptions and returns when what they delivered has been handed to the service.
+// quiet ends the subscriptions and returns when what they delivered has been handed to the service. Without a broker
+// there is nobody to take leave of, and it returns at once.
 func (l *lane) quiet(ctx context.Context) error {
+	broken := l.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer l.nc.RemoveStatusListener(broken)
+	if !l.nc.IsConnected() {
+		l.drop()
+		return nil
+	}
 	ended := make(chan struct{}, len(l.subs))
 	waiting := 0
 	for _, sub := range l.subs {
@@ -185,6 +204,9 @@ func (l *lane) quiet(ctx context.Context) error {
 	for range waiting {
 		select {
 		case <-ended:
+		case <-broken:
+			l.drop()
+			return nil
 		case <-ctx.Done():
 			return wire.Errorf(wire.CodeDeadlineExceeded, "drain subscriptions: %w", ctx.Err())
 		}
@@ -192,16 +214,34 @@ func (l *lane) quiet(ctx context.Context) error {
 	return nil
 }
 
+// pause waits for d.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return wire.Errorf(wire.CodeDeadlineExceeded, "wait for the broker: %w", ctx.Err())
+	}
+}
+
 // finish sends what is buffered and ends watch. Call quiet before.
 func (l *lane) finish() {
 	close(l.stop)
 	l.wg.Wait()
+	if !l.nc.IsConnected() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = flush(ctx, l.nc) // best effort: the owner closes the connection, which flushes again
 }
 
-// drop undoes subscribe on a lane that was not installed.
+// drop ends the subscriptions at once.
 func (l *lane) drop() {
 	for _, sub := range l.subs {
 		_ = sub.Unsubscribe() // fails only when the connection is gone, and the subscription with it

@@ -301,7 +301,7 @@ func (s *Service) reply(ctx context.Context, j *job, req *Request, out any) {
 	r := wire.Reply{V: wire.EnvelopeVersion, ID: req.ID, OK: true}
 	var err error
 	if r.Data, err = b.value(out); err == nil {
-		err = b.envelope(&r)
+		err = b.envelope(&r, len(r.Data), wire.MaxReply)
 	}
 	if err == nil {
 		s.publish(j, b.out)
@@ -309,9 +309,8 @@ func (s *Service) reply(ctx context.Context, j *job, req *Request, out any) {
 	}
 	s.log.ErrorContext(ctx, "result cannot be sent", logkey.Command, req.Command, logkey.RequestID, req.ID, logkey.Error, err)
 	e := internalError(req.ID)
-	if wire.CodeOf(err) == wire.CodeResourceExhausted {
-		e = wire.Errorf(wire.CodeResourceExhausted, "the result of command %q has %d bytes, limit %d", req.Command, len(r.Data), wire.MaxReply)
-		e.Details = map[string]any{"used": len(r.Data), "limit": wire.MaxReply}
+	if errors.Is(err, wire.ErrExhausted) {
+		e = asRefusal(err)
 	}
 	e.Outcome = wire.OutcomeExecuted
 	s.answer(j, req.ID, e)
@@ -322,11 +321,11 @@ func (s *Service) answer(j *job, id string, e *wire.Error) {
 	b := takeBuffer()
 	defer b.free()
 	r := wire.Reply{V: wire.EnvelopeVersion, ID: id, Error: e}
-	if err := b.envelope(&r); err != nil {
+	if err := b.envelope(&r, 0, wire.MaxReply); err != nil {
 		s.log.Error("error cannot be sent as it is", logkey.RequestID, id, logkey.Code, string(e.Code), logkey.Error, err)
 		r.Error = internalError(id)
 		r.Error.Outcome = e.Outcome
-		if b.envelope(&r) != nil {
+		if b.envelope(&r, 0, wire.MaxReply) != nil {
 			return // the ID is no ID, so nobody waits for it
 		}
 	}
