@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -258,6 +257,15 @@ func (j *journal[T]) list() []T {
 	return slices.Clone(j.all)
 }
 
+// take returns what was collected since the last take.
+func (j *journal[T]) take() []T {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := j.all
+	j.all = nil
+	return all
+}
+
 // waitFor returns once ok holds of what was collected, and fails after a while of real time.
 func (j *journal[T]) waitFor(tb testing.TB, what string, ok func([]T) bool) []T {
 	tb.Helper()
@@ -317,11 +325,6 @@ func bubbled(t *testing.T) {
 func drainPools() {
 	runtime.GC()
 	runtime.GC()
-}
-
-func readFile(tb testing.TB, path string) []byte {
-	tb.Helper()
-	return must(os.ReadFile(path))(tb)
 }
 
 // counting counts the connections that got as far as presenting a credential.

@@ -80,6 +80,18 @@ func (f *fakeRoster) remove(name string) {
 	f.tell(wire.RosterEvent{Kind: wire.RosterRemove, Sequence: seq, Principal: name})
 }
 
+func (f *fakeRoster) last() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sequence
+}
+
+func (f *fakeRoster) times() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
 func (f *fakeRoster) tell(ev wire.RosterEvent) {
 	f.w.tb.Helper()
 	subject := must(wire.EventSubject{
@@ -118,19 +130,18 @@ func TestWatchRoster(t *testing.T) {
 		ep := w.connect("ada", nil)
 		f.set("local.ada", wire.StatusIdle, true)
 		f.set("local.bob", wire.StatusIdle, true)
-		var got []string
+		got := newJournal[string]()
 		wantTold := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			if fmt.Sprint(got) != fmt.Sprint(want) {
+			if got := got.take(); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: told %q, want %q", what, got, want)
 			}
-			got = nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- ep.WatchRoster(ctx, func(u endpoint.RosterUpdate) { got = append(got, told(u)) })
+			done <- ep.WatchRoster(ctx, func(u endpoint.RosterUpdate) { got.add(told(u)) })
 		}()
 		synctest.Wait()
 		wantTold("start", "all: ada=idle bob=idle")
@@ -146,22 +157,22 @@ func TestWatchRoster(t *testing.T) {
 		wantTold("a hole", "all: ada=working eve=waiting")
 
 		f.set("local.eve", wire.StatusIdle, false) // lost, and nothing after it
-		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.sequence})
+		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.last()})
 		time.Sleep(time.Second)
 		wantTold("a hole at the end", "all: ada=working eve=idle")
 
 		for range 10 { // quiet, but alive
 			time.Sleep(2 * time.Second)
-			f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.sequence})
+			f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.last()})
 		}
 		wantTold("quiet")
 
-		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.sequence, StaleSince: 5})
-		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.sequence, StaleSince: 5})
-		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.sequence})
+		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.last(), StaleSince: 5})
+		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.last(), StaleSince: 5})
+		f.tell(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.last()})
 		wantTold("delivery itself is deaf for a while", "stale", "")
 
-		before := f.asked
+		before := f.times()
 		f.mu.Lock()
 		f.fail = wire.Errorf(wire.CodeUnavailable, "not now")
 		f.mu.Unlock()
@@ -172,11 +183,11 @@ func TestWatchRoster(t *testing.T) {
 		f.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(got) == 0 || got[0] != "all: ada=working eve=idle" {
+		if got := got.take(); len(got) == 0 || got[0] != "all: ada=working eve=idle" {
 			t.Errorf("after the silence: told %q", got)
 		}
-		if f.asked-before > 15 {
-			t.Errorf("asked %d times in two minutes", f.asked-before)
+		if n := f.times() - before; n > 15 {
+			t.Errorf("asked %d times in two minutes", n)
 		}
 		cancel()
 		check(t, "watch", <-done, nil)

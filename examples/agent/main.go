@@ -1,0 +1,109 @@
+// Command agent is the smallest useful participant: it says hello on a channel, answers direct messages, and does the
+// work that is asked of its role. The credential decides who it is, what it may read and write, and which role it
+// serves; replace the file while the agent runs, and it renews itself without missing a message.
+//
+//	cotal mint helper --publish team --role reviewer --out helper.creds
+//	go run ./examples/agent nats://127.0.0.1:4222 helper.creds team
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/wire"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: agent <server> <credentials file> <channel>")
+		os.Exit(2)
+	}
+	if err := serve(ctx, os.Stdout, os.Args[1], endpoint.File(os.Args[2]), os.Args[3], nil); err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(wire.CodeOf(err).Exit())
+	}
+}
+
+// serve takes part until ctx ends.
+func serve(ctx context.Context, out io.Writer, server string, src endpoint.Source, channel string, opts *endpoint.Options) error {
+	o := endpoint.Options{}
+	if opts != nil {
+		o = *opts
+	}
+	o.Description = "answers what it is asked"
+	a := &agent{ctx: ctx, out: out}
+	o.OnEvent = func(e endpoint.Event) { a.print("* %s", e) }
+	ep, err := endpoint.Connect(ctx, server, src, &o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ep.Close() }() // its messages are settled or will come again
+	a.ep = ep
+	if err := ep.HandleDirect(ctx, a.answer); err != nil {
+		return err
+	}
+	if ep.Identity().Role != "" {
+		if err := ep.HandleRole(ctx, a.work); err != nil {
+			return err
+		}
+	}
+	if _, err := ep.Post(ctx, channel, endpoint.Text("hello, I am "+ep.Principal().String())); err != nil {
+		return err
+	}
+	a.print("%s is here", ep.Principal())
+	<-ctx.Done()
+	return nil
+}
+
+// agent answers messages. The handlers of its two queues run at the same time.
+type agent struct {
+	ctx context.Context // ends with serve; handlers are given none
+	ep  *endpoint.Endpoint
+	mu  sync.Mutex // guards out
+	out io.Writer
+}
+
+func (a *agent) print(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	fmt.Fprintf(a.out, format+"\n", args...)
+}
+
+// answer replies to a direct message.
+func (a *agent) answer(d *endpoint.Delivery) {
+	a.print("%s: %q", d.Sender, d.Message.Text())
+	a.reply(d, "you said: "+d.Message.Text())
+}
+
+// work does one job of the role. Until it is acknowledged no other job comes.
+func (a *agent) work(d *endpoint.Delivery) {
+	a.status(wire.StatusWorking, "a job for "+d.Sender.String())
+	a.reply(d, "done: "+d.Message.Text())
+	a.status(wire.StatusIdle, "")
+}
+
+func (a *agent) status(s wire.Status, activity string) {
+	if err := a.ep.SetStatus(a.ctx, s, activity); err != nil {
+		a.print("* %v", err)
+	}
+}
+
+// reply answers a message and acknowledges it only then: what was not answered comes again.
+func (a *agent) reply(d *endpoint.Delivery, text string) {
+	draft := endpoint.Text(text)
+	draft.ReplyTo = d.Message.ID
+	if _, err := a.ep.Direct(a.ctx, d.Sender, draft); err != nil {
+		a.print("* %v", err)
+		return
+	}
+	if err := d.Ack(a.ctx); err != nil {
+		a.print("* %v", err)
+	}
+}
