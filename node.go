@@ -50,6 +50,9 @@ type Options struct {
 	NoListen bool
 	// Transport says plaintext or TLS; the zero value refuses. Unused with NoListen.
 	Transport broker.Transport
+	// SyncInterval is how long an acknowledged message may wait until a power cut cannot take it. Default 250 ms.
+	// Nothing is lost to a killed process whatever it is.
+	SyncInterval time.Duration
 	// Strict syncs every write to disk before it is acknowledged; see docs/operations.md for the price.
 	Strict bool
 	// Spaces are made sure of at start, besides those of the records.

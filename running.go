@@ -131,7 +131,7 @@ func (r *running) startBroker(ctx context.Context, t broker.Trust) error {
 	o := r.n.opts
 	srv, err := broker.Start(ctx, t, &broker.Options{
 		Host: o.Host, Port: o.Port, NoListen: o.NoListen, StoreDir: filepath.Clean(o.StateDir),
-		Transport: o.Transport, SyncAlways: o.Strict, Logger: o.Logger, Open: o.Open,
+		Transport: o.Transport, SyncInterval: o.SyncInterval, SyncAlways: o.Strict, Logger: o.Logger, Open: o.Open,
 	})
 	if err != nil {
 		return err

@@ -238,7 +238,7 @@ func TestPersonal(t *testing.T) {
 // TestExpiryOnFakeTime shows that a credential ends with its lifetime, at the broker.
 func TestExpiryOnFakeTime(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	cotaltest.Bubble(t, func(t *testing.T) {
 		m := cotaltest.New(t, &cotaltest.Options{StateDir: dir})
 		req := ada(m)
 		req.TTL = time.Hour

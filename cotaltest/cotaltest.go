@@ -5,18 +5,21 @@
 //	bob := m.Endpoint(t, "bob", &cotaltest.Peer{Role: "reviewer"})
 //
 // The mesh is real: embedded broker, operator trust, one space, its delivery role. Nothing listens on a socket
-// unless [Options.Listen] is set, so meshes run in parallel, and inside a testing/synctest bubble all of
-// expiry, leases and redelivery follow the fake clock. Everything stops at the end of the test.
+// unless [Options.Listen] is set, so meshes run in parallel, and inside [Bubble] all of expiry, leases
+// and redelivery follow the fake clock. Everything stops at the end of the test.
 package cotaltest
 
 import (
 	"context"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	cotal "github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/auth"
@@ -30,6 +33,9 @@ import (
 
 // SpaceName is the name of the space that [New] creates.
 const SpaceName = "test"
+
+// syncInterval is long: no test loses its power, and days of fake time would be spent in real disk syncs.
+const syncInterval = time.Hour
 
 // Options shapes a mesh. The zero value is an authenticated, in-process mesh with one space.
 type Options struct {
@@ -77,7 +83,7 @@ func New(t testing.TB, opts *Options) *Mesh {
 func (m *Mesh) boot(t testing.TB) {
 	t.Helper()
 	node := cotal.New(m.opts.Store, &cotal.Options{
-		StateDir: m.opts.StateDir, NoListen: !m.opts.Listen, Port: -1, Transport: broker.Plaintext(), Strict: m.opts.Strict,
+		StateDir: m.opts.StateDir, NoListen: !m.opts.Listen, Port: -1, Transport: broker.Plaintext(), Strict: m.opts.Strict, SyncInterval: syncInterval,
 		Spaces: append([]string{SpaceName}, m.opts.Spaces...), Limits: m.opts.Limits, Logger: m.opts.Logger,
 	})
 	m.node.Store(node)
@@ -200,3 +206,19 @@ type Provider struct{ m *Mesh }
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (p *Provider) InProcessConn() (net.Conn, error) { return p.m.Node().InProcess().InProcessConn() }
+
+// Bubble runs fn in a testing/synctest bubble: all time in it is fake. What the mesh keeps for later use outside of any
+// bubble is dropped before and after, since a timer of one bubble must not meet another. A mesh made inside must be
+// stopped inside, which [New] does when fn returns.
+func Bubble(t *testing.T, fn func(t *testing.T)) {
+	t.Helper()
+	emptyPools()
+	defer emptyPools()
+	synctest.Test(t, fn)
+}
+
+// emptyPools drops the timers that the NATS client keeps in a sync.Pool, which is empty after two collections.
+func emptyPools() {
+	runtime.GC()
+	runtime.GC()
+}
