@@ -53,8 +53,8 @@ func TestPermissionMatrix(t *testing.T) {
 	compareFile(t, "permissions.txt", b.String())
 }
 
-// TestNobodyTestsThemselvesOnly fails when a line that only the table's owner could have tried is missing: every line of every
-// template must be reached by at least one probe, so that a new line in a template cannot stay untried.
+// TestEveryTemplateLineIsTried wants every line of every template reached by at least one probe, so that a new line in a
+// template cannot stay out of the table.
 func TestEveryTemplateLineIsTried(t *testing.T) {
 	all := universe()
 	check := func(name string, verb string, lines []string) {

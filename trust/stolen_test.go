@@ -119,7 +119,8 @@ func TestStolenAgentKeyReach(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# What a thief of the agent signing key of space main reaches with hostile tags, as a broker answered. Written by\n" +
 		"# go test ./trust -run TestStolenAgentKeyReach -update. The thief can be any agent of the space: speak as it, read what agents may\n" +
-		"# read, call what agents may be granted. Nothing here may be outside those families; the test checks that by itself.\n")
+		"# read, call what agents may be granted, and listen to the answers that delivery gives to any caller, an admin included. Nothing here\n" +
+		"# may be outside those families; the test checks that by itself. The remedy is to rotate and retire the key.\n")
 	for _, v := range hostile() {
 		f := r.forge(t, trust.Agent, func(c *jwt.UserClaims) { c.Tags = v.tags })
 		fmt.Fprintf(&b, "\n%s: %q\n", v.name, symbolicTags(v.tags))

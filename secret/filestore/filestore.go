@@ -3,7 +3,8 @@
 // A key is the path of its file below the folder, so a person can look after the store with ordinary tools.
 // Folders are 0700 and files 0600; a file that others can read, or a symbolic link anywhere on the way, is
 // refused with a sentence that names it. Writes go to a temporary file that is synced, renamed over the old
-// one and made durable by syncing the folder: after a crash a key holds its old value or its new one. Writers
+// one and made durable by syncing the folder: after a crash a key holds its old value or its new one, and the next
+// write into the same folder removes what the crash left. Writers
 // of all processes exclude each other through a lock file, so Create and CompareAndSwap decide one winner.
 // Network file systems that lack flock are not supported.
 //
@@ -54,7 +55,7 @@ var (
 )
 
 // New opens the store in dir and makes the folder with mode 0700 if there is none. It refuses a path that is
-// not a folder or that others may write to. Temporary files that a crash left behind are removed.
+// not a folder or that others may write to.
 func New(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, errors.New("open secret store: no folder given")
@@ -78,39 +79,32 @@ func New(dir string) (*Store, error) {
 	return s, nil
 }
 
-// check looks at the folder itself and sweeps it.
+// check looks at the folder itself.
 func (s *Store) check() error {
 	info, err := s.root.Stat(".")
 	if err != nil {
 		return err
 	}
-	if err := checkShared(info, 0o022); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	release, err := s.exclusive(ctx)
+	return checkShared(info, 0o022)
+}
+
+// sweep removes the temporary files of crashed writers from a folder; the caller holds the lock, so none is in use.
+func (s *Store) sweep(dir string) error {
+	entries, err := fs.ReadDir(s.root.FS(), dir)
 	if err != nil {
 		return err
 	}
-	defer release()
-	return s.sweep()
+	for _, e := range entries {
+		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), tempPrefix) {
+			if err := s.root.Remove(path.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
-// sweep removes temporary files; the caller holds the lock, so none is in use.
-func (s *Store) sweep() error {
-	return fs.WalkDir(s.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return skipUnreadable(d, err)
-		}
-		if d.Type().IsRegular() && strings.HasPrefix(d.Name(), tempPrefix) {
-			return s.root.Remove(name)
-		}
-		return nil
-	})
-}
-
-// skipUnreadable passes over folders of others below ours: a project folder holds more than secrets.
+// skipUnreadable passes over folders of others below ours.
 func skipUnreadable(d fs.DirEntry, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -231,6 +225,9 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if d.IsDir() && name != "." && !strings.HasPrefix(name, prefix) && !strings.HasPrefix(prefix, name+"/") {
+			return fs.SkipDir // a project folder holds more than secrets
+		}
 		if d.Type().IsRegular() && strings.HasPrefix(name, prefix) && secret.CheckKey(name) == nil {
 			keys = append(keys, name)
 		}
@@ -337,6 +334,9 @@ func (s *Store) read(key string) ([]byte, error) {
 func (s *Store) write(key string, value []byte) error {
 	dir := path.Dir(key)
 	if err := s.makeDirs(dir); err != nil {
+		return err
+	}
+	if err := s.sweep(dir); err != nil {
 		return err
 	}
 	temp := path.Join(dir, tempPrefix+strings.ToLower(rand.Text()))

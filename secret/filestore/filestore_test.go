@@ -130,6 +130,9 @@ func TestLeftoversOfACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := open(t, dir)
+	if err := again.Put(t.Context(), "auth/other", nil); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file is still there: %v", err)
 	}
