@@ -37,6 +37,8 @@ func Connect(ctx context.Context, server string, src Source, opts *Options) (*En
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
+	defer cancel()
 	creds, id, err := identify(ctx, src, &o)
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func newEndpoint(o Options, src Source, addr server, id trust.Identity) (*Endpoi
 		opts: o, src: src, server: addr, identity: id,
 		from:       wire.EndpointRef{ID: id.Principal.String(), Name: name, Role: id.Role},
 		chatStream: wire.ChatStream(id.Space), directStream: wire.DirectStream(id.Space), roleStream: wire.RoleStream(id.Space),
-		kick: make(chan struct{}, 1), closed: make(chan struct{}), quit: make(chan struct{}), moved: make(chan struct{}),
+		kick: make(chan struct{}, 1), closed: make(chan struct{}), quit: make(chan struct{}),
 		joins: make(map[*Subscription]struct{}), queues: make(map[wire.Kind]*queue),
 	}
 	if o.Quiet || id.Profile != trust.Agent && id.Profile != trust.Operator {
@@ -151,8 +153,6 @@ func newEndpoint(o Options, src Source, addr server, id trust.Identity) (*Endpoi
 
 // begin connects, announces the endpoint and starts what runs beside it.
 func (e *Endpoint) begin(ctx context.Context, creds *trust.Credentials) error {
-	ctx, cancel := context.WithTimeout(ctx, e.opts.ConnectTimeout)
-	defer cancel()
 	l, err := e.dial(ctx, creds)
 	if err != nil {
 		return err
@@ -187,7 +187,10 @@ func (e *Endpoint) announce(ctx context.Context) error {
 
 // dial opens a link with creds and proves that it can receive answers.
 func (e *Endpoint) dial(ctx context.Context, creds *trust.Credentials) (*link, error) {
-	l := &link{e: e, closed: make(chan struct{}), idle: make(chan struct{}), waiters: make(map[string]*waiter)}
+	l := &link{
+		e: e, waiters: make(map[string]*waiter),
+		closed: make(chan struct{}), replaced: make(chan struct{}), idle: make(chan struct{}),
+	}
 	l.creds.Store(creds)
 	opts := l.options(ctx)
 	if e.opts.InProcess != nil {
@@ -300,7 +303,7 @@ func (l *link) onError(sub *nats.Subscription, err error) {
 		}
 	case denied:
 		if !l.refuse(subject, err) && !l.refusePull(subject) {
-			l.e.events.emit(EventDenied{Subject: subject, Err: l.e.denied(act{"publish to", subject, subject, "that subject"})})
+			l.denied(subject)
 		}
 	case errors.Is(err, nats.ErrSlowConsumer):
 		if sub != nil && sub.Type() != nats.ChanSubscription { // else a probe of confirm, which nobody reads
@@ -313,6 +316,22 @@ func (l *link) onError(sub *nats.Subscription, err error) {
 		l.e.wake()
 	default:
 		l.e.opts.Logger.Warn("broker connection error", logkey.Principal, l.e.from.ID, logkey.Error, err)
+	}
+}
+
+// deniedPause is how long the same denial, as of every heartbeat, is not told again.
+const deniedPause = time.Minute
+
+// denied tells of a publish that nothing waits for.
+func (l *link) denied(subject string) {
+	l.mu.Lock()
+	known := subject == l.deniedSubject && time.Since(l.deniedAt) < deniedPause
+	if !known {
+		l.deniedSubject, l.deniedAt = subject, time.Now()
+	}
+	l.mu.Unlock()
+	if !known {
+		l.e.events.emit(EventDenied{Subject: subject, Err: l.e.denied(act{"publish to", subject, subject, "that subject"})})
 	}
 }
 

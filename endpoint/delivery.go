@@ -178,25 +178,5 @@ func (e *Endpoint) published(a act, err error) error {
 
 // request sends data to a.subject and returns the one answer.
 func (e *Endpoint) request(ctx context.Context, a act, data []byte) (*nats.Msg, error) {
-	for {
-		l, err := e.current()
-		if err != nil {
-			return nil, err
-		}
-		w, err := l.borrow()
-		if err == nil {
-			w.msg.Subject, w.msg.Data = a.subject, data
-			w.setID("")
-			var msg *nats.Msg
-			var sent bool
-			msg, sent, err = l.exchange(ctx, w)
-			l.giveBack(w, err == nil)
-			if err == nil {
-				return msg, nil
-			}
-			if !errors.Is(err, errRetired) {
-				return nil, e.failure(a, err, sent)
-			}
-		}
-	}
+	return e.roundTrip(ctx, &outgoing{subject: a.subject, data: data, act: a})
 }

@@ -33,13 +33,14 @@ type Endpoint struct {
 	roleSubjects    subjects[string]
 	directSubjects  subjects[wire.Principal]
 
-	link     atomic.Pointer[link]           // what new work uses
-	presence *presence                      // nil when quiet
-	caller   atomic.Pointer[control.Caller] // made at the first call, under topo
-	kick     chan struct{}                  // capacity 1, wakes the renewal
-	quit     chan struct{}                  // closed when the endpoint begins to close
-	closing  atomic.Bool
-	closed   chan struct{} // closed when nothing of the endpoint runs any more
+	link       atomic.Pointer[link]           // what new work uses
+	presence   *presence                      // nil when quiet
+	caller     atomic.Pointer[control.Caller] // made at the first call, under topo
+	kick       chan struct{}                  // capacity 1, wakes the renewal
+	quit       chan struct{}                  // closed when the endpoint begins to close
+	unenrolled atomic.Bool                    // a queue of an open space is gone
+	closing    atomic.Bool
+	closed     chan struct{} // closed when nothing of the endpoint runs any more
 
 	stop context.CancelFunc // ends the endpoint's own goroutines
 	wg   sync.WaitGroup     // counts them
@@ -49,7 +50,6 @@ type Endpoint struct {
 	topo   sync.Mutex
 	joins  map[*Subscription]struct{}
 	queues map[wire.Kind]*queue
-	moved  chan struct{} // closed and replaced when the link is
 
 	closeOnce sync.Once
 	closeErr  error

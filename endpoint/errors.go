@@ -15,7 +15,9 @@ import (
 )
 
 // ErrClosed is returned by every call on an endpoint that was closed.
-var ErrClosed error = wire.Errorf(wire.CodeUnavailable, "endpoint is closed")
+var ErrClosed error = errClosed
+
+var errClosed = wire.Errorf(wire.CodeUnavailable, "endpoint is closed")
 
 // ErrSettled is returned when a delivery is settled a second time.
 var ErrSettled error = wire.Errorf(wire.CodeFailedPrecondition, "delivery is already acknowledged, returned or terminated")
@@ -66,6 +68,10 @@ func (e *Endpoint) failure(a act, err error, sent bool) *wire.Error {
 	}
 	code, why := wire.CodeUnavailable, "connection closed"
 	switch {
+	case errors.Is(err, errLinkClosed) && !sent:
+		return errClosed
+	case errors.Is(err, errLinkClosed):
+		code, why = wire.CodeDeadlineExceeded, "the endpoint was closed before the broker answered"
 	case errors.Is(err, context.Canceled):
 		code, why = wire.CodeCancelled, "cancelled"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errNoAnswer):
@@ -73,7 +79,7 @@ func (e *Endpoint) failure(a act, err error, sent bool) *wire.Error {
 		if !sent {
 			code, why = wire.CodeUnavailable, "the broker was not reachable in time"
 		}
-	case !errors.Is(err, errLinkClosed) && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining):
+	case !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining):
 		code, why = wire.CodeInternal, err.Error()
 	}
 	out = wire.Errorf(code, "%s %q: %s", a.verb, a.operand, why)

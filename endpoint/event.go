@@ -190,7 +190,9 @@ func newEvents(log *slog.Logger, fn func(Event)) *events {
 
 // emit never blocks.
 func (ev *events) emit(e Event) {
-	ev.log.Log(noContext, e.level(), "endpoint event", append(e.attrs(), logkey.Name, fmt.Sprintf("%T", e))...)
+	if level := e.level(); ev.log.Enabled(noContext, level) {
+		ev.log.Log(noContext, level, "endpoint event", append(e.attrs(), logkey.Name, fmt.Sprintf("%T", e))...)
+	}
 	if ev.fn == nil {
 		return
 	}
@@ -221,10 +223,22 @@ func (ev *events) run() {
 				case e := <-ev.ch:
 					ev.call(e)
 				default:
+					ev.confess()
 					return
 				}
 			}
 		}
+	}
+}
+
+// confess tells what was lost and not told yet.
+func (ev *events) confess() {
+	ev.mu.Lock()
+	lost := ev.lost
+	ev.lost = 0
+	ev.mu.Unlock()
+	if lost > 0 {
+		ev.call(EventsLost{Count: lost})
 	}
 }
 

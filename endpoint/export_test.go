@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"time"
 
 	"github.com/cotal-go/cotal/trust"
 )
@@ -15,4 +16,21 @@ func (e *Endpoint) LinkClosed() <-chan struct{} { return e.link.Load().closed }
 // Renew moves the endpoint to a connection with creds, now.
 func (e *Endpoint) Renew(ctx context.Context, creds *trust.Credentials) error {
 	return e.replace(ctx, creds)
+}
+
+// ParseStored and ParseOrigin read what the broker says.
+var (
+	ParseStored = parseStored
+	ParseOrigin = parseOrigin
+)
+
+// Stored and Origin are what they return.
+type (
+	Stored = stored
+	Origin = origin
+)
+
+// Fields of an origin.
+func (o origin) Fields() (delivered, sequence uint64, at time.Time) {
+	return o.delivered, o.sequence, o.at
 }

@@ -40,7 +40,9 @@ type link struct {
 	answers *nats.Subscription
 	dialer  *dialer       // nil for an in-process connection
 	closed  chan struct{} // closed when nc has ended and its callbacks have run
-	refused atomic.Int32  // refusals of the credential since the last success; lengthens the pauses
+	// replaced is closed when the endpoint has another link.
+	replaced chan struct{}
+	refused  atomic.Int32 // refusals of the credential since the last success; lengthens the pauses
 
 	mu      sync.Mutex // guards the fields below
 	waiters map[string]*waiter
@@ -49,8 +51,11 @@ type link struct {
 	order   uint64
 	pullers []*puller
 	denials map[string]int // of subscriptions, expected and read elsewhere, by filter
-	retired bool           // no new exchanges
-	idle    chan struct{}  // closed once retired and nothing is waited for
+	// the last denial that was told
+	deniedSubject string
+	deniedAt      time.Time
+	retired       bool          // no new exchanges
+	idle          chan struct{} // closed once retired and nothing is waited for
 }
 
 // waiter is one publish that waits for its answer. Everything in it is reused by the next.
@@ -61,9 +66,10 @@ type waiter struct {
 	draft wire.Message
 	done  chan answer // capacity 1
 	timer *time.Timer
-	order uint64 // age, for denials
-	sent  bool   // reached the connection's buffer at least once; guarded by link.mu while waiting
-	again bool   // sent more than once, so a second answer may come
+	order uint64    // age, for denials
+	sent  bool      // reached the connection's buffer at least once; guarded by link.mu while waiting
+	at    time.Time // when it did first
+	again bool      // sent more than once, so a second answer may come
 }
 
 type answer struct {
@@ -198,11 +204,19 @@ func (l *link) publish(w *waiter) error {
 	}
 	if err == nil {
 		l.mu.Lock()
-		w.again = w.again || w.sent
-		w.sent = true
+		w.went()
 		l.mu.Unlock()
 	}
 	return err
+}
+
+// went notes that w reached the connection. link.mu is held.
+func (w *waiter) went() {
+	if w.sent {
+		w.again = true
+		return
+	}
+	w.sent, w.at = true, time.Now()
 }
 
 // leave ends waiting without an answer.
@@ -247,15 +261,21 @@ func (l *link) onAnswer(m *nats.Msg) {
 	}
 }
 
-// resend publishes again, after a reconnect, everything that still waits: the broker drops what it has already by
-// its id. Publishing happens under the lock so that no waiter is reused meanwhile.
+// resendLimit is how long after it first left a message is sent again. The broker knows its id for two minutes; later it
+// would store it a second time.
+const resendLimit = 90 * time.Second
+
+// resend publishes again, after a reconnect, everything that still waits. Publishing happens under the lock so that no
+// waiter is reused meanwhile.
 func (l *link) resend(nc *nats.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.waiters {
-		if err := nc.PublishMsg(&w.msg); err == nil {
-			w.again = w.again || w.sent
-			w.sent = true
+		if w.sent && w.msg.Header[nats.MsgIdHdr] != nil && time.Since(w.at) > resendLimit {
+			l.drop(w)
+			w.done <- answer{err: errNoAnswer}
+		} else if err := nc.PublishMsg(&w.msg); err == nil {
+			w.went()
 		}
 	}
 }

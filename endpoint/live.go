@@ -21,8 +21,13 @@ const (
 	headerTime         = "Nats-Time-Stamp"
 )
 
-// maxPeers bounds how many subjects one subscription or queue remembers.
-const maxPeers = 8192
+// How much one subscription or queue remembers of the subjects it received: their number, and what they take in bytes,
+// since a channel may have a long name.
+const (
+	maxPeers     = 8192
+	maxPeerBytes = 4 << 20
+	peerBytes    = 256 // besides the subject itself
+)
 
 // Subscription receives the live messages of the channels of one pattern.
 type Subscription struct {
@@ -36,6 +41,7 @@ type Subscription struct {
 
 	run   sync.Mutex // held while a message is handled; guards the fields below
 	peers map[string]*peer
+	bytes int // that peers take
 	seen  seen
 	base  uint64 // what was stored after this sequence has been received, whoever sent it
 }
@@ -69,7 +75,7 @@ func (s *Subscription) Pattern() string { return s.pattern }
 // the subscription: everything stored from then on arrives, or is reported as an [EventGap].
 //
 // Errors: bad-request for a bad pattern; permission-denied when the credential does not cover the whole pattern;
-// unavailable or deadline-exceeded when the broker did not confirm; [ErrClosed].
+// unavailable or deadline-exceeded when the broker did not confirm; [ErrClosed]. It panics on a nil handler.
 func (e *Endpoint) Join(ctx context.Context, pattern string, fn func(*Delivery)) (*Subscription, error) {
 	if fn == nil {
 		panic("endpoint: Join needs a handler")
@@ -246,24 +252,26 @@ func (s *Subscription) learn(subject string) (*peer, error) {
 	if sub.Kind != wire.KindLive || sub.Space != s.e.identity.Space || !wire.PatternMatches(s.pattern, sub.Channel) {
 		return nil, misplaced("subscription %q", s.pattern)
 	}
-	if len(s.peers) >= maxPeers {
+	if len(s.peers) >= maxPeers || s.bytes >= maxPeerBytes {
 		s.forget()
 	}
 	p := &peer{sub: sub, sender: sub.Sender.String()}
 	s.peers[subject] = p
+	s.bytes += peerBytes + len(subject)
 	return p, nil
 }
 
 // forget drops a quarter of the subjects. Gaps of those can then be told only from what was stored after the last of
 // them.
 func (s *Subscription) forget() {
-	n := len(s.peers) / 4
+	n := len(s.peers)/4 + 1
 	for subject, p := range s.peers {
 		if n == 0 {
 			return
 		}
 		n--
 		s.base = max(s.base, p.last)
+		s.bytes -= peerBytes + len(subject)
 		delete(s.peers, subject)
 	}
 }
@@ -276,11 +284,9 @@ func (s *Subscription) advance(p *peer, seq, last uint64, at time.Time) bool {
 			return false // the same again, from the overlap of two links
 		}
 		// Newer by time, older by number: the stream was made anew.
-		clear(s.peers)
 		s.base = 0
-		*p = peer{sub: p.sub, sender: p.sender}
-		if subject, err := wire.LiveSubject(p.sub.Space, p.sub.Sender, p.sub.Channel); err == nil {
-			s.peers[subject] = p
+		for _, other := range s.peers {
+			other.last, other.at = 0, time.Time{}
 		}
 	}
 	known := p.last

@@ -86,6 +86,34 @@ func TestLiveGapsAndDuplicates(t *testing.T) {
 	})
 }
 
+// TestForgottenSenders has more senders than a subscription remembers: no gap is told that is none, and one that is one
+// is told still.
+func TestForgottenSenders(t *testing.T) {
+	w := newOpenWorld(t)
+	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
+	ep := w.connect("carol", &endpoint.Options{OnEvent: events.add})
+	must(ep.Join(t.Context(), "team", got.add))(t)
+	const senders = 9000
+	who := func(i int) wire.Principal { return wire.Principal{Owner: wire.LocalOwner, Actor: fmt.Sprint("s", i)} }
+	seq := uint64(0)
+	for round := range uint64(2) {
+		for i := range senders {
+			seq++
+			last := uint64(0)
+			if round > 0 {
+				last = seq - senders
+			}
+			w.liveCopy(who(i), "team", seq, last, encode(t, who(i), "team", fmt.Sprint(seq), "x"))
+		}
+	}
+	w.liveCopy(who(1), "team", seq+1000, seq+500, encode(t, who(1), "team", "late", "x"))
+	got.waitFor(t, "every message", func(all []*endpoint.Delivery) bool { return len(all) == 2*senders+1 })
+	gap := wantEvent[endpoint.EventGap](t, events, nil)
+	if gap.Sender != who(1) || gap.To != seq+500 || countEvents[endpoint.EventGap](events) != 1 {
+		t.Errorf("events %v", events.list())
+	}
+}
+
 func TestEmptyIDNeverDeduplicates(t *testing.T) {
 	w := newOpenWorld(t)
 	got := newJournal[*endpoint.Delivery]()

@@ -104,7 +104,10 @@ func (w *openWorld) connect(actor string, opts *endpoint.Options) *endpoint.Endp
 	}
 	open := *o.Open
 	open.Space, open.Actor = lab, actor
-	o.Open, o.InProcess = &open, w.srv
+	o.Open = &open
+	if o.InProcess == nil {
+		o.InProcess = w.srv
+	}
 	ep, err := endpoint.Connect(w.tb.Context(), "", nil, &o)
 	if err != nil {
 		w.tb.Fatalf("connect: %v", err)

@@ -118,15 +118,9 @@ func (p *presence) farewell(l *link, timeout time.Duration) {
 	if err != nil {
 		return
 	}
-	w, err := l.borrow()
-	if err != nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(noContext, timeout)
 	defer cancel()
-	w.msg.Subject, w.msg.Data = p.subject, data
-	w.setID("")
-	_, _, _ = l.exchange(ctx, w) // without it the record lapses
+	_, _, _ = l.try(ctx, &outgoing{subject: p.subject, data: data}) // without it the record lapses
 }
 
 // heartbeat runs until ctx ends.

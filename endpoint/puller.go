@@ -249,6 +249,10 @@ func (p *puller) lost(code, description string) {
 		err = wire.Errorf(wire.CodeUnavailable, "fetch messages of queue %q: nothing serves it", p.q.durable)
 	}
 	p.q.e.events.emit(EventQueueLost{Kind: p.q.kind, Err: err})
+	if p.q.e.opts.Open != nil {
+		p.q.e.unenrolled.Store(true)
+		p.q.e.wake()
+	}
 }
 
 // backOff ends the round and begins the next after a pause that grows with each failure in a row.

@@ -55,7 +55,8 @@ const (
 // called once. The queue exists on the broker already; HandleDirect checks that before it returns.
 //
 // Errors: not-found when the broker has no such queue; permission-denied when the credential has no right to it;
-// already-exists when the messages are handled already; unavailable, deadline-exceeded; [ErrClosed].
+// already-exists when the messages are handled already; unavailable, deadline-exceeded; [ErrClosed]. It panics on a nil
+// handler.
 func (e *Endpoint) HandleDirect(ctx context.Context, fn func(*Delivery)) error {
 	return e.handle(ctx, &queue{
 		kind: wire.KindDirect, stream: e.directStream, durable: wire.DirectDurable(e.identity.Lifecycle), window: directWindow,

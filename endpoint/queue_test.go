@@ -200,7 +200,7 @@ func TestSettling(t *testing.T) {
 	})
 }
 
-func check(t *testing.T, what string, got, want error) {
+func check(t testing.TB, what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
 		t.Errorf("%s: %v, want %v", what, got, want)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -269,4 +270,149 @@ func TestNothingStoresIt(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, leave)
 	_, err = ep.Post(gone, "team", endpoint.Text("x"))
 	wantError(t, err, wire.CodeCancelled, wire.OutcomeUnknown)
+}
+
+// moody connects only while it is well.
+type moody struct {
+	w    *openWorld
+	sick atomic.Bool
+}
+
+func (m *moody) InProcessConn() (net.Conn, error) {
+	if m.sick.Load() {
+		return nil, net.ErrClosed
+	}
+	return m.w.srv.InProcessConn()
+}
+
+// disconnect ends the connection of an endpoint on the broker's side.
+func (w *openWorld) disconnect(ep *endpoint.Endpoint) {
+	w.tb.Helper()
+	for _, c := range must(w.srv.Connz(nil))(w.tb).Conns {
+		if c.Name == ep.Principal().String() {
+			check(w.tb, "disconnect", w.srv.DisconnectClientByID(c.Cid), nil)
+			return
+		}
+	}
+	w.tb.Fatalf("no connection of %v", ep.Principal())
+}
+
+// TestAnswerTooLate loses the connection for longer than the broker knows a message's id: the message is not sent again,
+// and its sender is told that nobody knows.
+func TestAnswerTooLate(t *testing.T) {
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newOpenWorld(t)
+		m := &moody{w: w}
+		ep := w.connect("ada", &endpoint.Options{InProcess: m})
+		check(t, "delete", w.js.DeleteStream(t.Context(), "CHAT_lab"), nil)
+		var heard atomic.Int32
+		must(w.nc.Subscribe("cotal.lab.chat.>", func(*nats.Msg) { heard.Add(1) }))(t) // and does not answer
+		synctest.Wait()
+		post := func(result chan<- error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			_, err := ep.Post(ctx, "team", endpoint.Text("x"))
+			result <- err
+		}
+		away := func(d time.Duration) {
+			m.sick.Store(true)
+			w.disconnect(ep)
+			time.Sleep(d)
+			m.sick.Store(false)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+		}
+		first, second := make(chan error, 1), make(chan error, 1)
+		go post(first)
+		synctest.Wait()
+		away(30 * time.Second)
+		if n := heard.Load(); n != 2 {
+			t.Errorf("after a short absence sent %d times, want again", n)
+		}
+		m.sick.Store(true)
+		w.disconnect(ep)
+		time.Sleep(time.Second)
+		go post(second) // has not left yet when the connection comes back
+		away2 := 2 * time.Minute
+		time.Sleep(away2)
+		m.sick.Store(false)
+		time.Sleep(10 * time.Second)
+		wantError(t, <-first, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
+		if n := heard.Load(); n != 3 {
+			t.Errorf("heard %d times, want the second message only", n)
+		}
+		check(t, "close", ep.Close(), nil)
+		wantError(t, <-second, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
+	})
+}
+
+// TestQueueMadeAnew deletes a queue of an open space, as the broker does when nobody reads it for long.
+func TestQueueMadeAnew(t *testing.T) {
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newOpenWorld(t)
+		events, got := newJournal[endpoint.Event](), newJournal[string]()
+		ep := w.connect("ada", &endpoint.Options{OnEvent: events.add})
+		check(t, "direct", ep.HandleDirect(t.Context(), func(d *endpoint.Delivery) {
+			check(t, "ack", d.Ack(t.Context()), nil)
+			got.add(d.Message.Text())
+		}), nil)
+		check(t, "delete", w.js.DeleteConsumer(t.Context(), "DM_lab", wire.DirectDurable(ep.Lifecycle())), nil)
+		time.Sleep(time.Minute)
+		must(ep.Direct(t.Context(), ada, endpoint.Text("x")))(t)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if fmt.Sprint(got.list()) != "[x]" || countEvents[endpoint.EventQueueLost](events) != 1 {
+			t.Errorf("received %v, events %v", got.list(), events.list())
+		}
+	})
+}
+
+func TestHandlersThatDoNotReturn(t *testing.T) {
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newOpenWorld(t)
+		hold, told := make(chan struct{}), make(chan struct{})
+		events := newJournal[endpoint.Event]()
+		ep, err := endpoint.Connect(t.Context(), "", nil, &endpoint.Options{
+			InProcess: w.srv, Open: &endpoint.Open{Space: lab, Actor: "carol"},
+			OnEvent: func(ev endpoint.Event) {
+				events.add(ev)
+				<-told
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(ep.Join(t.Context(), "team", func(*endpoint.Delivery) { <-hold }))(t)
+		must(ep.Join(t.Context(), "junk", func(*endpoint.Delivery) {}))(t)
+		must(ep.Post(t.Context(), "team", endpoint.Text("x")))(t)
+		for i := range uint64(400) {
+			w.liveCopy(ada, "junk", i+1, i, []byte("junk"))
+		}
+		synctest.Wait()
+		start := time.Now()
+		err = ep.Close()
+		wantError(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
+		if took := time.Since(start); took != 2*endpoint.DefaultTimeout {
+			t.Errorf("close took %v", took)
+		}
+		select {
+		case <-ep.Done():
+			t.Error("done while a handler runs")
+		default:
+		}
+		close(hold)
+		close(told)
+		<-ep.Done()
+		if err := ep.Close(); wire.CodeOf(err) != wire.CodeDeadlineExceeded {
+			t.Errorf("closing again: %v", err)
+		}
+		all := events.list()
+		last, ok := all[len(all)-1].(endpoint.EventsLost)
+		if n := countEvents[endpoint.EventDropped](events); !ok || n+last.Count != 400 || n < 200 {
+			t.Errorf("of 400 events a handler that blocks was told %d, and %v", n, all[len(all)-1])
+		}
+	})
 }

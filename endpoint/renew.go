@@ -86,7 +86,7 @@ func (e *Endpoint) restore(ctx context.Context) error {
 		if gone {
 			return e.replace(ctx, nil)
 		}
-		return nil
+		return e.enrolAgain(ctx)
 	}
 	cur := l.creds.Load()
 	now := time.Now()
@@ -113,6 +113,18 @@ func (e *Endpoint) restore(ctx context.Context) error {
 		return nil
 	}
 	return wire.Errorf(wire.CodeUnavailable, "renew credential: the broker cannot be reached")
+}
+
+// enrolAgain makes the queues of an open space anew after one was lost: the broker drops them when nobody reads for long.
+func (e *Endpoint) enrolAgain(ctx context.Context) error {
+	if !e.unenrolled.Swap(false) {
+		return nil
+	}
+	if err := e.enrol(ctx); err != nil {
+		e.unenrolled.Store(true)
+		return err
+	}
+	return nil
 }
 
 // newer fetches a credential and checks that it continues the one in use.
@@ -228,8 +240,7 @@ func (e *Endpoint) move(ctx context.Context, l *link) (h handover, err error) {
 		q.cur.wind()
 		h.pullers = append(h.pullers, q.cur)
 	}
-	close(e.moved)
-	e.moved = make(chan struct{})
+	close(old.replaced)
 	return h, nil
 }
 
@@ -289,8 +300,9 @@ func (e *Endpoint) endPullers(ctx context.Context, h handover) {
 		case <-p.stop(ctx.Err() != nil):
 			e.restart(p)
 		case <-ctx.Done():
-			p.stop(true) // Close waits for it
-			return
+			bound := time.NewTimer(e.opts.CloseTimeout)
+			waitAll([]<-chan struct{}{p.stop(true)}, bound.C)
+			bound.Stop()
 		}
 	}
 }

@@ -85,7 +85,8 @@ func (e *Endpoint) readRoster(ctx context.Context) (Roster, position, error) {
 // WatchRoster tells fn the whole roster and then every change of it, from the calling goroutine, until ctx ends; then
 // it returns nil. While delivery does not answer it tells once that the view is stale and keeps trying.
 //
-// Errors: permission-denied when the credential has no right to the roster; unimplemented; [ErrClosed].
+// Errors: permission-denied when the credential has no right to the roster; unimplemented; [ErrClosed]. It panics on a nil
+// handler.
 func (e *Endpoint) WatchRoster(ctx context.Context, fn func(RosterUpdate)) error {
 	if fn == nil {
 		panic("endpoint: WatchRoster needs a handler")
@@ -138,9 +139,7 @@ type watch struct {
 // follow subscribes, reads the roster, and applies events until something is wrong.
 func (w *watch) follow(ctx context.Context) error {
 	e := w.e
-	e.topo.Lock()
-	l, moved := e.link.Load(), e.moved
-	e.topo.Unlock()
+	l := e.link.Load()
 	events := make(chan *nats.Msg, rosterBacklog)
 	sub, err := l.nc.ChanSubscribe(w.filter, events)
 	if err != nil {
@@ -165,7 +164,7 @@ func (w *watch) follow(ctx context.Context) error {
 		case <-silence.C:
 			w.stale()
 			return errPlaceLost
-		case <-moved:
+		case <-l.replaced:
 			return errPlaceLost
 		case <-e.quit:
 			return ErrClosed

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -88,78 +90,116 @@ func (t target) act(subject string) act {
 }
 
 func (e *Endpoint) send(ctx context.Context, t target, subject string, d *Draft) (Receipt, error) {
-	id := d.ID
-	if id == "" {
-		id = wire.NewID()
+	o := outgoing{subject: subject, id: d.ID, draft: d, to: t}
+	if o.id == "" {
+		o.id = wire.NewID()
 	}
-	for {
+	msg, err := e.roundTrip(ctx, &o)
+	if err != nil {
+		return Receipt{}, err
+	}
+	s, err := parseStored(msg.Data, e.streamOf(t.kind))
+	if err != nil {
+		return Receipt{}, err
+	}
+	if s.Error != nil {
+		return Receipt{}, s.refusal(o.describe())
+	}
+	// A fresh id can be a duplicate only of what was sent again because a connection was lost.
+	return Receipt{ID: o.id, Stream: s.Stream, Sequence: s.Sequence, Duplicate: s.Duplicate && d.ID != ""}, nil
+}
+
+// outgoing is a publish that wants an answer: a message, or with no draft a request.
+type outgoing struct {
+	subject string
+	id      string // message id header; empty: none
+	draft   *Draft
+	to      target
+	data    []byte // body of a request
+	act     act    // of a request
+}
+
+func (o *outgoing) describe() act {
+	if o.draft != nil {
+		return o.to.act(o.subject)
+	}
+	return o.act
+}
+
+// roundTrip publishes o and returns the one answer to it. When the link is replaced meanwhile it goes on with the next:
+// the broker drops what it has already by its id.
+func (e *Endpoint) roundTrip(ctx context.Context, o *outgoing) (*nats.Msg, error) {
+	for everSent := false; ; {
 		l, err := e.current()
 		if err != nil {
-			return Receipt{}, err
+			return nil, err
 		}
-		w, err := l.borrow()
+		msg, sent, err := l.try(ctx, o)
 		if err == nil {
-			if err := e.encode(w, t, id, d); err != nil {
-				l.giveBack(w, true)
-				return Receipt{}, err
-			}
-			w.msg.Subject = subject
-			w.setID(id)
-			var r Receipt
-			if r, err = e.store(ctx, l, w, t); err == nil {
-				r.ID = id
-				r.Duplicate = r.Duplicate && d.ID != "" // a fresh id is a duplicate only of what a lost connection repeated
-				return r, nil
-			}
+			return msg, nil
 		}
-		if !errors.Is(err, errRetired) {
-			return Receipt{}, err
+		everSent = everSent || sent
+		if errors.Is(err, errRetired) || errors.Is(err, errLinkClosed) {
+			err = e.follow(ctx, l)
 		}
-		// The link was replaced between the look and the use; the next one is there already.
+		if err != nil {
+			return nil, e.failure(o.describe(), err, everSent)
+		}
+	}
+}
+
+// try is one attempt on one link.
+func (l *link) try(ctx context.Context, o *outgoing) (msg *nats.Msg, sent bool, err error) {
+	w, err := l.borrow()
+	if err != nil {
+		return nil, false, err
+	}
+	w.msg.Subject = o.subject
+	w.setID(o.id)
+	if o.draft == nil {
+		w.msg.Data = o.data
+	} else if err := l.e.encode(w, o); err != nil {
+		l.giveBack(w, true)
+		return nil, false, err
+	}
+	msg, sent, err = l.exchange(ctx, w)
+	l.giveBack(w, err == nil || errors.Is(err, errNoResponders))
+	return msg, sent, err
+}
+
+// follow waits until l, which takes no more, has been replaced.
+func (e *Endpoint) follow(ctx context.Context, l *link) error {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	select {
+	case <-l.replaced:
+		return nil
+	case <-e.quit:
+		return errLinkClosed
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
 // encode writes the message into w's buffer.
-func (e *Endpoint) encode(w *waiter, t target, id string, d *Draft) error {
-	m := &w.draft
+func (e *Endpoint) encode(w *waiter, o *outgoing) error {
+	m, d := &w.draft, o.draft
 	*m = wire.Message{
-		ID: id, TS: time.Now().UnixMilli(), Space: e.identity.Space, From: e.from,
+		ID: o.id, TS: time.Now().UnixMilli(), Space: e.identity.Space, From: e.from,
 		Parts: d.Parts, Mentions: d.Mentions, ReplyTo: d.ReplyTo, ContextID: d.ContextID,
 	}
-	switch t.kind {
+	switch o.to.kind {
 	case wire.KindDirect:
-		m.To = t.to.String()
+		m.To = o.to.to.String()
 	case wire.KindRole:
-		m.ToService = t.name
+		m.ToService = o.to.name
 	default:
-		m.Channel = t.name
+		m.Channel = o.to.name
 	}
 	var err error
 	w.buf, err = m.AppendJSON(w.buf[:0])
 	w.msg.Data = w.buf
 	return err
-}
-
-// store sends w to its stream and reads the broker's answer.
-func (e *Endpoint) store(ctx context.Context, l *link, w *waiter, t target) (Receipt, error) {
-	subject := w.msg.Subject
-	msg, sent, err := l.exchange(ctx, w)
-	if err != nil {
-		l.giveBack(w, errors.Is(err, errNoResponders))
-		if errors.Is(err, errRetired) {
-			return Receipt{}, err
-		}
-		return Receipt{}, e.failure(t.act(subject), err, sent)
-	}
-	s, err := parseStored(msg.Data, e.streamOf(t.kind))
-	l.giveBack(w, true)
-	if err != nil {
-		return Receipt{}, err
-	}
-	if s.Error != nil {
-		return Receipt{}, s.refusal(t.act(subject))
-	}
-	return Receipt{Stream: s.Stream, Sequence: s.Sequence, Duplicate: s.Duplicate}, nil
 }
 
 func (e *Endpoint) streamOf(k wire.Kind) string {
