@@ -20,12 +20,12 @@ func TestAgentPayloadLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := nc.Publish("cotal.main.chat.local.ada.general", make([]byte, c.size)); err != nil {
-			t.Fatal(err)
+		// The broker tells the client the limit of its user after the connect; whichever of the two is first refuses.
+		if err = nc.Publish("cotal.main.chat.local.ada.general", make([]byte, c.size)); err == nil {
+			err = nc.FlushTimeout(5 * time.Second)
 		}
-		err = nc.FlushTimeout(5 * time.Second)
 		if (err == nil) != c.want {
-			t.Errorf("publish of %d bytes: flush = %v, want accepted %v", c.size, err, c.want)
+			t.Errorf("publish of %d bytes = %v, want accepted %v", c.size, err, c.want)
 		}
 		nc.Close()
 	}
