@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Dir: dir, Setup: setup, RequireExplicitExec: true, RequireUniqueNames: true,
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"start": cmdStart, "expect": cmdExpect, "type": cmdType, "end": cmdEnd, "freeport": cmdFreePort,
+					"start": cmdStart, "expect": cmdExpect, "type": cmdType, "end": cmdEnd, "portof": cmdPortOf,
 					"exit": cmdExit, "listen": cmdListen, "certificate": cmdCertificate, "kill9": cmdKill, "setrun": cmdSetRun,
 					"mode": cmdMode, "absent": cmdAbsent,
 				},
@@ -54,6 +54,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("COTAL_HOME", filepath.Join(home, ".cotal"))
 	env.Setenv("COTAL_NAME", "ada")
 	env.Setenv("NO_COLOR", "1")
+	env.Setenv("GORACE", "atexit_sleep_ms=10") // a program built with the race detector otherwise ends a second late
 	env.Values[jobsKey{}] = &jobs{byName: map[string]*job{}}
 	env.Defer(func() { endMeshes(env.T(), env.WorkDir) })
 	return nil

@@ -76,7 +76,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	if cmd.Dir == "" {
 		cmd.Dir = ts.MkAbs(".")
 	}
-	for _, name := range []string{"PATH", "HOME", "USERPROFILE", "LOCALAPPDATA", "COTAL_HOME", "COTAL_NAME", "NO_COLOR", "TMPDIR", "SystemRoot", "GOCOVERDIR"} {
+	for _, name := range []string{"PATH", "HOME", "USERPROFILE", "LOCALAPPDATA", "COTAL_HOME", "COTAL_NAME", "NO_COLOR", "GORACE", "TMPDIR", "SystemRoot", "GOCOVERDIR"} {
 		if v := ts.Getenv(name); v != "" {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
@@ -220,15 +220,12 @@ func cmdListen(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 }
 
-// freeport <variable>: puts the number of a port into a variable that nobody held a moment ago.
-func cmdFreePort(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: freeport <variable>")
+// portof <variable> <folder>: puts the port of a project's mesh into a variable.
+func cmdPortOf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: portof <variable> <folder>")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ts.Check(err)
-	ts.Check(l.Close())
-	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	ts.Setenv(args[0], strconv.Itoa(config.NewProject(ts.MkAbs(args[1])).LastPort()))
 }
 
 // certificate <cert> <key> <host>: makes a self-signed pair.

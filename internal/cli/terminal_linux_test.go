@@ -52,7 +52,7 @@ func openTerminal(t *testing.T, w *world, args ...string) (*terminal, *exec.Cmd)
 	cmd.Args[0], cmd.Dir = "cotal", w.dir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm", "GORACE=atexit_sleep_ms=10"}
 	for k, v := range w.env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}

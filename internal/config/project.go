@@ -31,6 +31,7 @@ type Project struct {
 // FindProject returns the nearest project at or above dir, or nil when there is none. The machine's own folder is
 // not a project, though it has the same name in the home folder.
 func FindProject(dir string, m Machine) (*Project, error) {
+	dir = resolved(dir)
 	for {
 		p := NewProject(dir)
 		info, err := os.Stat(p.Dir)
@@ -48,8 +49,17 @@ func FindProject(dir string, m Machine) (*Project, error) {
 	}
 }
 
+// resolved is the one path of a folder, whatever links lead to it: records of a project carry it.
+func resolved(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return filepath.Clean(dir)
+}
+
 // NewProject names the project of folder root, whether it exists or not.
 func NewProject(root string) *Project {
+	root = resolved(root)
 	return &Project{Root: root, Dir: filepath.Join(root, Folder)}
 }
 

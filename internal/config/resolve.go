@@ -248,11 +248,11 @@ func (r *resolver) pick() error {
 // pickByServer prefers the project that runs there, then the mesh of the machine that does. Otherwise the records of
 // the local project are offered: the broker may be one that was set up from them and is reached by another name.
 func (r *resolver) pickByServer() error {
-	if r.cfg.Run != nil && r.cfg.Run.URL == r.cfg.Server.Value {
+	if r.cfg.Run != nil && sameServer(r.cfg.Run.URL, r.cfg.Server.Value) {
 		return nil
 	}
 	for i := range r.meshes {
-		if r.meshes[i].URL == r.cfg.Server.Value {
+		if sameServer(r.meshes[i].URL, r.cfg.Server.Value) {
 			return r.take(&r.meshes[i], "registered")
 		}
 	}
@@ -400,6 +400,12 @@ func ServerURL(s string) (string, error) {
 		port = "4222"
 	}
 	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port), nil
+}
+
+// sameServer compares two addresses of ServerURL's form.
+func sameServer(a, b string) bool {
+	plain := func(s string) string { return strings.Replace(s, "://localhost:", "://127.0.0.1:", 1) }
+	return plain(a) == plain(b)
 }
 
 // redact drops everything before the last @, where a link would carry a token or a password.

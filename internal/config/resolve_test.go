@@ -23,7 +23,10 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	root := t.TempDir()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &world{t: t, root: root, home: config.Machine{Dir: filepath.Join(root, "home", ".cotal")}}
 }
 
@@ -177,8 +180,8 @@ func TestResolve(t *testing.T) {
 				w.project("q")
 				w.must(w.home.Save(config.Mesh{Root: w.path("q"), URL: "nats://127.0.0.1:6000", Space: "qq", Spaces: []string{"qq"}}))
 			},
-			flags: config.Flags{Server: "127.0.0.1:6000"},
-			space: "qq (registered mesh $W/q)", server: "nats://127.0.0.1:6000 (flag --server)", creds: " (not set)", project: "$W/q (found)",
+			flags: config.Flags{Server: "localhost:6000"},
+			space: "qq (registered mesh $W/q)", server: "nats://localhost:6000 (flag --server)", creds: " (not set)", project: "$W/q (found)",
 		},
 		{
 			name: "unknown_server_keeps_the_project_but_not_its_run", dir: "p",

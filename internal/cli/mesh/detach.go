@@ -162,7 +162,7 @@ func decode(line []byte, err error, cmd *exec.Cmd, p *plan) (*UpResult, error) {
 	return a.Result, nil
 }
 
-// runReporting is the child's side: one line on standard output, which is then closed.
+// runReporting is the child's side: one line on standard output, and nothing after it, for nobody reads it then.
 func (u *up) runReporting(ctx context.Context, e *command.Env) error {
 	reported := false
 	tell := func(a answer) error {
@@ -173,9 +173,6 @@ func (u *up) runReporting(ctx context.Context, e *command.Env) error {
 		}
 		if _, err := e.Stdout.Write(append(line, '\n')); err != nil {
 			return fmt.Errorf("answer the starting process: %w", err)
-		}
-		if c, ok := e.Stdout.(io.Closer); ok {
-			_ = c.Close()
 		}
 		return nil
 	}

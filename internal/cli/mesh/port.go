@@ -17,7 +17,7 @@ import (
 )
 
 // knockTimeout bounds the look at who holds a port; only the words of a refusal depend on it.
-const knockTimeout = 500 * time.Millisecond
+const knockTimeout = 2 * time.Second
 
 // ports lists the ports to try, in order. 0 stands for one that the system chooses.
 func (p *plan) ports() []int {

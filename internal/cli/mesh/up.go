@@ -38,7 +38,7 @@ type up struct {
 	strict    *bool // nil: as the project remembers
 	storeDir  string
 	wait      time.Duration
-	report    bool // set in the detached child: answer the parent with one line, then close standard output
+	report    bool // set in the detached child: answer the parent with one line on standard output
 }
 
 // NewUp adds `cotal up`.

@@ -125,7 +125,7 @@ func (u *use) Run(_ context.Context, e *command.Env) error {
 	}
 	var hits []config.Mesh
 	for _, m := range meshes {
-		if m.Root == filepath.Clean(folder) || slices.Contains(m.Spaces, u.which) {
+		if m.Root == config.NewProject(folder).Root || slices.Contains(m.Spaces, u.which) {
 			hits = append(hits, m)
 		}
 	}

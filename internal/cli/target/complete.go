@@ -9,7 +9,7 @@ import (
 )
 
 // completeTimeout bounds what a shell waits for candidates. A mesh that does not answer by then has none.
-const completeTimeout = 700 * time.Millisecond
+const completeTimeout = 2 * time.Second
 
 // CompleteChannels proposes the channels of the space, or nothing when the mesh does not answer at once.
 func CompleteChannels(ctx context.Context, e *command.Env) []string {

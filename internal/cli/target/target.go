@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
+	"net/url"
 	"os"
 
 	"github.com/cotal-go/cotal"
@@ -157,6 +159,9 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 	if err := t.Running(); err != nil {
 		return nil, err
 	}
+	if err := checkTransport(t.Config.Server.Value); err != nil {
+		return nil, err
+	}
 	tc, err := t.TLS()
 	if err != nil {
 		return nil, err
@@ -169,6 +174,20 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 	}
 	t.node = node
 	return node, nil
+}
+
+// checkTransport refuses to speak in clear text with another machine.
+func checkTransport(server string) error {
+	u, err := url.Parse(server)
+	if err != nil {
+		return wire.Errorf(wire.CodeBadRequest, "server %q: %v", server, err)
+	}
+	ip := net.ParseIP(u.Hostname())
+	if u.Scheme == "tls" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "connect to broker %q: plaintext outside loopback is refused", server),
+		"use its TLS address: --server tls://"+u.Host)
 }
 
 // Running refuses a target that no address leads to: the project runs no mesh and none was named. Another mesh may
