@@ -31,7 +31,8 @@ type lane struct {
 	log   *slog.Logger
 	// creds mints the credential of the next instance, nil in open mode; build makes the role on a connection.
 	creds func(ctx context.Context) (*trust.Credentials, error)
-	dial  func(ctx context.Context, creds *trust.Credentials) (*nats.Conn, error)
+	// refused is called when the broker no longer accepts the credential of the connection.
+	dial  func(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error)
 	build func(nc *nats.Conn) role
 
 	cancel context.CancelFunc
@@ -53,10 +54,18 @@ const (
 
 // instance is one run of the role.
 type instance struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error     // set before done is closed
-	renew  time.Time // zero: never
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error         // set before done is closed
+	renew   time.Time     // zero: never
+	refused chan struct{} // its credential is no longer accepted
+}
+
+func (in *instance) refuse() {
+	select {
+	case in.refused <- struct{}{}:
+	default:
+	}
 }
 
 func (in *instance) stop() {
@@ -117,6 +126,8 @@ func (l *lane) keep(ctx context.Context, in *instance) {
 				in = nil
 			case <-renew:
 				in = l.handOver(ctx, in, &attempt)
+			case <-in.refused:
+				in = l.handOver(ctx, in, &attempt)
 			}
 		}
 		if t != nil {
@@ -159,7 +170,7 @@ func (l *lane) handOver(ctx context.Context, old *instance, attempt *int) *insta
 // start runs a new instance under parent and waits, bounded by ctx, until it serves.
 func (l *lane) start(parent, ctx context.Context) (*instance, error) {
 	var creds *trust.Credentials
-	in := &instance{done: make(chan struct{})}
+	in := &instance{done: make(chan struct{}), refused: make(chan struct{}, 1)}
 	if l.creds != nil {
 		var err error
 		if creds, err = l.creds(ctx); err != nil {
@@ -167,7 +178,7 @@ func (l *lane) start(parent, ctx context.Context) (*instance, error) {
 		}
 		in.renew = creds.RenewAt()
 	}
-	nc, err := l.dial(ctx, creds)
+	nc, err := l.dial(ctx, creds, in.refuse)
 	if err != nil {
 		return nil, err
 	}

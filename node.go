@@ -153,11 +153,20 @@ func (n *Node) Authority() *auth.Authority {
 
 // Dial opens an in-process connection with the given credentials.
 func (n *Node) Dial(ctx context.Context, creds *trust.Credentials) (*nats.Conn, error) {
+	return n.dial(ctx, creds, func() {})
+}
+
+// dial is Dial; refused is called when the broker stops accepting the credential.
+func (n *Node) dial(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error) {
 	name := "cotal"
 	if creds != nil {
 		name = creds.Identity().Principal.String()
 	}
-	return dial.Connect(ctx, dial.Options{InProcess: n.InProcess(), Creds: creds, Name: name, Logger: n.log})
+	return dial.Connect(ctx, dial.Options{InProcess: n.InProcess(), Creds: creds, Name: name, Logger: n.log, OnError: func(_ *nats.Conn, err error) {
+		if dial.Refused(err) {
+			refused()
+		}
+	}})
 }
 
 // Spaces lists the spaces that the node serves.

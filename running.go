@@ -180,7 +180,7 @@ func (r *running) serve(ctx context.Context, s wire.Space) error {
 	if ok {
 		return nil
 	}
-	l := &lane{space: s, log: n.log.With(logkey.Component, "node"), dial: n.Dial, build: func(nc *nats.Conn) role {
+	l := &lane{space: s, log: n.log.With(logkey.Component, "node"), dial: n.dial, build: func(nc *nats.Conn) role {
 		return delivery.New(nc, s, &delivery.Options{Logger: n.opts.Logger, Open: n.opts.Open})
 	}}
 	if !n.opts.Open {

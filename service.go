@@ -44,7 +44,8 @@ type nodeRequest struct {
 // serveNode answers in the system account until the node stops, on a connection whose credential is replaced
 // before it expires.
 func (r *running) serveNode(ctx context.Context) error {
-	nc, renew, err := r.subscribeNode(ctx)
+	refused := make(chan struct{}, 1) // the credential is no longer accepted: replace it now
+	nc, renew, err := r.subscribeNode(ctx, refused)
 	if err != nil {
 		return fmt.Errorf("serve node commands: %w", err)
 	}
@@ -58,8 +59,10 @@ func (r *running) serveNode(ctx context.Context) error {
 				dial.Drain(nc)
 				return
 			case <-t.C:
+			case <-refused:
+				t.Stop()
 			}
-			next, at, err := r.subscribeNode(r.ctx)
+			next, at, err := r.subscribeNode(r.ctx, refused)
 			if err != nil {
 				attempt++
 				r.n.log.Warn("node service not renewed", logkey.Attempt, attempt, logkey.Error, err)
@@ -74,12 +77,19 @@ func (r *running) serveNode(ctx context.Context) error {
 	return nil
 }
 
-func (r *running) subscribeNode(ctx context.Context) (*nats.Conn, time.Time, error) {
+func (r *running) subscribeNode(ctx context.Context, refused chan<- struct{}) (*nats.Conn, time.Time, error) {
 	creds, err := r.mint.SystemUser(ctx, mint.SystemRequest{Kind: trust.SystemNode})
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	nc, err := dial.Connect(ctx, dial.Options{InProcess: r.srv.InProcess(), Creds: creds, Name: "node", Logger: r.n.log})
+	nc, err := dial.Connect(ctx, dial.Options{InProcess: r.srv.InProcess(), Creds: creds, Name: "node", Logger: r.n.log, OnError: func(_ *nats.Conn, err error) {
+		if dial.Refused(err) {
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+		}
+	}})
 	if err != nil {
 		return nil, time.Time{}, err
 	}

@@ -64,6 +64,7 @@ type Control struct {
 
 	quit  context.CancelFunc
 	tasks sync.WaitGroup
+	wake  chan struct{} // the broker refuses the credential of the link: replace it now
 
 	mu      sync.Mutex // guards everything below
 	link    *link      // nil once closed
@@ -93,7 +94,7 @@ func Dial(ctx context.Context, server string, source Source, opts *DialOptions) 
 	if source == nil {
 		panic("broker: Dial needs a source of credentials")
 	}
-	c := &Control{server: server, source: source, waits: map[*wait]struct{}{}}
+	c := &Control{server: server, source: source, waits: map[*wait]struct{}{}, wake: make(chan struct{}, 1)}
 	if err := c.configure(opts); err != nil {
 		return nil, err
 	}
@@ -177,13 +178,43 @@ func (c *Control) connect(ctx context.Context) (*link, error) {
 	return &link{nc: nc, creds: creds}, nil
 }
 
-// renew replaces the link before its credential expires, until ctx ends. Calls that run on the old one finish there.
+// Renew replaces the connection by one with a credential fresh from the source, now instead of at three quarters of the old
+// one's lifetime: before the key that signed the old one is retired.
+func (c *Control) Renew(ctx context.Context) error {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	next, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return c.swap(next)
+}
+
+// swap makes next the link and closes the one before when its calls have finished.
+func (c *Control) swap(next *link) error {
+	c.mu.Lock()
+	old := c.link
+	if old != nil {
+		c.link, c.renewal = next, nil
+	}
+	c.mu.Unlock()
+	if old == nil {
+		next.nc.Close()
+		return wire.Errorf(wire.CodeUnavailable, "control broker: the connection is closed")
+	}
+	old.calls.Wait()
+	old.nc.Close()
+	return nil
+}
+
+// renew replaces the link before its credential expires, and when the broker refuses it, until ctx ends. Calls that run on
+// the old one finish there.
 func (c *Control) renew(ctx context.Context) {
 	for failures := 0; ; {
 		c.mu.Lock()
 		old := c.link
 		c.mu.Unlock()
-		if failures == 0 && !sleepUntil(ctx, old.creds.RenewAt()) {
+		if failures == 0 && !c.sleep(ctx, old.creds.RenewAt()) {
 			return
 		}
 		next, err := c.connect(ctx)
@@ -197,13 +228,10 @@ func (c *Control) renew(ctx context.Context) {
 			next.nc.Close()
 			err = wire.Errorf(wire.CodeExpired, "renew system credential: the new one expires at %s", next.creds.Identity().Expires.Format(time.RFC3339))
 		}
-		c.mu.Lock()
-		c.renewal = err
-		if err == nil {
-			c.link = next
-		}
-		c.mu.Unlock()
 		if err != nil {
+			c.mu.Lock()
+			c.renewal = err
+			c.mu.Unlock()
 			c.log.Warn("system credential not renewed", logkey.Error, err, logkey.Attempt, failures+1)
 			// Calmly while there is time left, eagerly towards the end.
 			left := time.Until(old.creds.Identity().Expires)
@@ -214,9 +242,23 @@ func (c *Control) renew(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		old.calls.Wait()
-		old.nc.Close()
+		if c.swap(next) != nil {
+			return
+		}
 	}
+}
+
+// sleep waits until t or until the broker refuses the credential, and is false when ctx ended first.
+func (c *Control) sleep(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c.wake:
+	case <-timer.C:
+	}
+	return true
 }
 
 // sleepUntil waits for t and is false when ctx ended first.
@@ -294,6 +336,13 @@ func (c *Control) bound(ctx context.Context) (context.Context, context.CancelFun
 // refused ends the call whose publish or subscription the broker refused; without it the call would wait for its
 // deadline. The error of the client library carries the subject only inside its text.
 func (c *Control) refused(_ *nats.Conn, err error) {
+	if dial.Refused(err) {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+		return
+	}
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}

@@ -83,6 +83,13 @@ func Connect(ctx context.Context, o Options) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// Refused reports whether an asynchronous error says that the broker no longer accepts the credential: it was revoked, it
+// expired, or the key that signed it is gone. Reconnecting with the same credential is then in vain.
+func Refused(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAuthExpired) ||
+		errors.Is(err, nats.ErrAccountAuthExpired)
+}
+
 func translate(o Options, err error) error {
 	var we *wire.Error
 	switch {
