@@ -58,8 +58,7 @@ func (e *Endpoint) Health(ctx context.Context, service string, window time.Durat
 
 // controlCaller returns the endpoint's caller, made at the first use: many endpoints never call.
 func (e *Endpoint) controlCaller() (*control.Caller, error) {
-	l, err := e.current()
-	if err != nil {
+	if _, err := e.current(); err != nil {
 		return nil, err
 	}
 	if c := e.caller.Load(); c != nil {
@@ -70,7 +69,8 @@ func (e *Endpoint) controlCaller() (*control.Caller, error) {
 	if c := e.caller.Load(); c != nil {
 		return c, nil
 	}
-	if l, err = e.current(); err != nil {
+	l, err := e.current()
+	if err != nil {
 		return nil, err
 	}
 	c, err := control.NewCaller(l.nc, e.identity.Space, e.identity.Lifecycle, e.from,

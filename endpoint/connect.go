@@ -192,7 +192,7 @@ func (e *Endpoint) dial(ctx context.Context, creds *trust.Credentials) (*link, e
 		closed: make(chan struct{}), replaced: make(chan struct{}), idle: make(chan struct{}),
 	}
 	l.creds.Store(creds)
-	opts := l.options(ctx)
+	opts := l.options()
 	if e.opts.InProcess != nil {
 		opts = append(opts, nats.InProcessServer(e.opts.InProcess))
 	} else {
@@ -214,9 +214,8 @@ func (e *Endpoint) dial(ctx context.Context, creds *trust.Credentials) (*link, e
 	}
 	l.nc = nc
 	l.inbox = nc.NewInbox() + "."
-	l.answers, err = nc.Subscribe(l.inbox+"*", l.onAnswer)
 	var denied []string
-	if err == nil {
+	if _, err = nc.Subscribe(l.inbox+"*", l.onAnswer); err == nil {
 		denied, err = l.confirm(ctx, l.inbox+"*")
 	}
 	if err == nil && len(denied) == 0 {
@@ -232,14 +231,10 @@ func (e *Endpoint) dial(ctx context.Context, creds *trust.Credentials) (*link, e
 
 // options are those of every connection of an endpoint: it never gives up, its name never changes, its inbox is its
 // own, it never presents an expired credential, and nothing is kept for later behind the caller's back.
-func (l *link) options(ctx context.Context) []nats.Option {
+func (l *link) options() []nats.Option {
 	e := l.e
-	timeout := e.opts.ConnectTimeout
-	if until, ok := ctx.Deadline(); ok {
-		timeout = max(min(timeout, time.Until(until)), time.Millisecond)
-	}
 	opts := []nats.Option{
-		nats.Name(e.from.ID), nats.CustomInboxPrefix(wire.InboxPrefix(e.identity.Inbox)), nats.Timeout(timeout),
+		nats.Name(e.from.ID), nats.CustomInboxPrefix(wire.InboxPrefix(e.identity.Inbox)), nats.Timeout(e.opts.ConnectTimeout),
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(l.delay), nats.ReconnectBufSize(-1),
 		nats.PermissionErrOnSubscribe(true),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { l.onError(sub, err) }),

@@ -18,9 +18,9 @@
 // with the same Draft.ID stores nothing twice within two minutes.
 //
 // Channel messages ([Endpoint.Join]) are at-most-once and ordered per sender and channel; what was missed is reported
-// as an [EventGap] with the range of sequences, and [Endpoint.History] reads it. Direct and role messages
-// ([Endpoint.HandleDirect], [Endpoint.HandleRole]) are at-least-once: they come again until they are acknowledged.
-// A message that this endpoint settled is not shown again when the broker repeats it.
+// as an [EventGap] with the range of sequences when the next one arrives, and [Endpoint.History] reads it. Direct and
+// role messages ([Endpoint.HandleDirect], [Endpoint.HandleRole]) are at-least-once: they come again until they are
+// acknowledged. A message that this endpoint settled is not shown again when the broker repeats it.
 //
 // Every received message has been checked: its subject parses and names this endpoint where it must, its payload is
 // well formed and names the sender that the broker let publish it. What fails is dropped with an [EventDropped];
@@ -42,6 +42,6 @@
 // different ones run at the same time. Handlers may call any method, but for the endpoint's Close and their own
 // Subscription's Leave, which wait for them. A handler that panics is recovered and reported as an [EventPanic].
 //
-// Lock order inside the package: Endpoint.topo, then a subscription's or queue's run, then puller.mu, then queue.mu;
-// link.mu and Endpoint.mu are taken last and hold no other.
+// Lock order inside the package: a subscription's or queue's run, held over its handler; Endpoint.topo; puller.mu;
+// queue.mu. The mutexes of link, presence, events and the subject caches are taken last and hold no other.
 package endpoint

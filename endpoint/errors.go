@@ -77,7 +77,7 @@ func (e *Endpoint) failure(a act, err error, sent bool) *wire.Error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errNoAnswer):
 		code, why = wire.CodeDeadlineExceeded, "no answer from the broker in time"
 		if !sent {
-			code, why = wire.CodeUnavailable, "the broker was not reachable in time"
+			code, why = wire.CodeUnavailable, "not sent, the broker could not be reached in time"
 		}
 	case !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining):
 		code, why = wire.CodeInternal, err.Error()

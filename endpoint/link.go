@@ -33,16 +33,14 @@ const (
 // to everybody else, and what arrives there is matched by the subject the message itself carries: a stored message
 // that somebody makes the broker deliver here carries another and is dropped.
 type link struct {
-	e       *Endpoint
-	nc      *nats.Conn
-	creds   atomic.Pointer[trust.Credentials] // presented at the next reconnect; nil in open mode
-	inbox   string                            // prefix of answers, with the final dot
-	answers *nats.Subscription
-	dialer  *dialer       // nil for an in-process connection
-	closed  chan struct{} // closed when nc has ended and its callbacks have run
-	// replaced is closed when the endpoint has another link.
-	replaced chan struct{}
-	refused  atomic.Int32 // refusals of the credential since the last success; lengthens the pauses
+	e        *Endpoint
+	nc       *nats.Conn
+	creds    atomic.Pointer[trust.Credentials] // presented at the next reconnect; nil in open mode
+	inbox    string                            // prefix of answers, with the final dot
+	dialer   *dialer                           // nil for an in-process connection
+	closed   chan struct{}                     // closed when nc has ended and its callbacks have run
+	replaced chan struct{}                     // closed when the endpoint has another link
+	refused  atomic.Int32                      // refusals of the credential since the last success; lengthens the pauses
 
 	mu      sync.Mutex // guards the fields below
 	waiters map[string]*waiter
@@ -51,11 +49,11 @@ type link struct {
 	order   uint64
 	pullers []*puller
 	denials map[string]int // of subscriptions, expected and read elsewhere, by filter
-	// the last denial that was told
-	deniedSubject string
+	retired bool           // no new exchanges
+	idle    chan struct{}  // closed once retired and nothing is waited for
+
+	deniedSubject string // the last denial that was told, and when
 	deniedAt      time.Time
-	retired       bool          // no new exchanges
-	idle          chan struct{} // closed once retired and nothing is waited for
 }
 
 // waiter is one publish that waits for its answer. Everything in it is reused by the next.
@@ -141,11 +139,13 @@ func (l *link) exchange(ctx context.Context, w *waiter) (msg *nats.Msg, sent boo
 		select {
 		case <-pause.C:
 		case <-timeout:
+			try = storeRetries
 		case <-ctx.Done():
+			try = storeRetries
 		}
 		pause.Stop()
-		if ctx.Err() != nil {
-			return nil, false, errNoResponders
+		if try == storeRetries {
+			return nil, w.sent, err
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (l *link) once(ctx context.Context, w *waiter, timeout <-chan time.Time) (*
 		a = l.abandon(w, errNoAnswer)
 	}
 	if a.err == nil && len(a.msg.Data) == 0 && statusOf(a.msg) == statusNoResponders {
-		w.sent = false // the broker says that nobody took it
+		w.sent = w.again // the broker says that nobody took it, this time
 		return nil, errNoResponders
 	}
 	return a.msg, a.err
@@ -291,13 +291,13 @@ func (l *link) refuse(subject string, err error) bool {
 			oldest = w
 		}
 	}
-	if oldest != nil {
-		l.drop(oldest)
-		oldest.sent = false
-		oldest.done <- answer{err: err}
-		return true
+	if oldest == nil {
+		return false
 	}
-	return false
+	l.drop(oldest)
+	oldest.sent = oldest.again
+	oldest.done <- answer{err: err}
+	return true
 }
 
 // refusePull tells the puller whose request was denied, and reports whether there was one.

@@ -14,7 +14,7 @@ import (
 const (
 	// A pull request stands for pullExpires at the broker, which shows that it does every pullHeartbeat.
 	pullExpires   = 30 * time.Second
-	pullHeartbeat = 5 * time.Second
+	pullHeartbeat = 10 * time.Second
 	// fetchedAhead bounds how long, by the pace so far, the messages fetched ahead keep the handler busy: what
 	// waits here is neither handled by somebody else nor safe from its ack wait.
 	fetchedAhead = 100 * time.Millisecond
@@ -132,7 +132,7 @@ func (p *puller) receive(m *nats.Msg) {
 	p.wound()
 	p.mu.Unlock()
 	if discard {
-		_ = p.q.e.tryPublish(m.Reply, bodyNak) // if it is lost, the ack wait does the same later
+		p.q.giveBack(m)
 		return
 	}
 	p.q.run.Lock()
@@ -221,6 +221,7 @@ func (p *puller) status(m *nats.Msg) {
 	}
 	switch description := strings.ToLower(m.Header.Get("Description")); {
 	case code == statusHeartbeat:
+		p.failures = 0
 	case code == statusTimeout, code == statusNoMessages,
 		code == statusConflict && (strings.Contains(description, "batch completed") || strings.Contains(description, "maxbytes")):
 		// One request has ended; its messages will not come.
@@ -239,9 +240,10 @@ func (p *puller) status(m *nats.Msg) {
 	}
 }
 
-// lost reports, once until messages come again, why they do not.
+// lost reports, once until it is well again, why no messages can come. The first time says nothing yet: a broker that has
+// just started needs a moment.
 func (p *puller) lost(code, description string) {
-	if p.failures > 0 {
+	if p.failures != 1 {
 		return
 	}
 	err := wire.Errorf(wire.CodeUnavailable, "fetch messages of queue %q: the broker says %s %q", p.q.durable, code, description)

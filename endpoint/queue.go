@@ -167,6 +167,13 @@ func (q *queue) deliver(m *nats.Msg) {
 	}
 }
 
+// giveBack returns a message that was fetched and will not be handled here.
+func (q *queue) giveBack(m *nats.Msg) {
+	if _, ok := parseOrigin(m.Reply, q.stream, q.durable); ok {
+		_ = q.e.tryPublish(m.Reply, bodyNak) // if it is lost, the ack wait does the same later
+	}
+}
+
 // peer returns what is known of a subject, which must be one of this queue.
 func (q *queue) peer(subject string) (*peer, error) {
 	if p := q.peers[subject]; p != nil {

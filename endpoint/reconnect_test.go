@@ -168,6 +168,32 @@ func TestBrokerRestart(t *testing.T) {
 	}
 }
 
+func TestKicked(t *testing.T) {
+	w := newWorld(t)
+	creds := w.user("bob", role("reviewer"))
+	w.durables(creds)
+	events, got := newJournal[endpoint.Event](), newJournal[string]()
+	ep := w.connect(creds, &endpoint.Options{OnEvent: events.add})
+	receive := func(d *endpoint.Delivery) {
+		check(t, "ack", d.Ack(t.Context()), nil)
+		got.add(d.Kind.String())
+	}
+	must(ep.Join(t.Context(), "team", receive))(t)
+	check(t, "direct", ep.HandleDirect(t.Context(), receive), nil)
+	check(t, "role", ep.HandleRole(t.Context(), receive), nil)
+	for i := range 3 {
+		w.kick(creds)
+		events.waitFor(t, "its return", func([]endpoint.Event) bool { // what is live is lost while it is away
+			n := countEvents[endpoint.EventConnected](events)
+			return n > i && n == countEvents[endpoint.EventDisconnected](events)
+		})
+		must(ep.Post(t.Context(), "team", endpoint.Text("x")))(t)
+		must(ep.Direct(t.Context(), bob, endpoint.Text("x")))(t)
+		must(ep.Ask(t.Context(), "reviewer", endpoint.Text("x")))(t)
+		got.waitLen(t, 3*(i+1))
+	}
+}
+
 // TestRepeatedAuthErrors is case N17: the broker refuses five times, then accepts.
 func TestRepeatedAuthErrors(t *testing.T) {
 	g := &gate{limit: 5}

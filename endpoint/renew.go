@@ -45,7 +45,9 @@ func (e *Endpoint) renewal(ctx context.Context) {
 		wait := e.untilRenewal()
 		if err != nil {
 			attempt++
-			wait = e.renewPause(attempt)
+			if wait = e.renewPause(attempt); e.link.Load().nc.IsClosed() {
+				wait = min(wait, delayLast) // this is a reconnect
+			}
 			ev := EventRenewalFailed{Err: err, Attempt: attempt, Wait: wait}
 			if c := e.credentials(); c != nil {
 				ev.Expires = c.Identity().Expires
@@ -285,17 +287,16 @@ func (h handover) endFeeds(ctx context.Context) (ended []<-chan struct{}) {
 
 // endPullers ends the old pullers when what they asked for has come, and goes on with their queues.
 func (e *Endpoint) endPullers(ctx context.Context, h handover) {
-	limit := time.NewTimer(h.patience())
-	defer limit.Stop()
-	expired := limit.C
+	until := time.Now().Add(h.patience())
 	for _, p := range h.pullers {
+		limit := time.NewTimer(time.Until(until))
 		select {
 		case <-p.wind():
 		case <-h.old.closed:
+		case <-limit.C:
 		case <-ctx.Done():
-		case <-expired:
-			expired = closedClock
 		}
+		limit.Stop()
 		select {
 		case <-p.stop(ctx.Err() != nil):
 			e.restart(p)
@@ -314,13 +315,6 @@ func (h handover) patience() time.Duration {
 	}
 	return winding
 }
-
-// closedClock is a timer that has fired for good.
-var closedClock = func() <-chan time.Time {
-	ch := make(chan time.Time)
-	close(ch)
-	return ch
-}()
 
 // restart goes on with the queue of a puller that has ended.
 func (e *Endpoint) restart(p *puller) {

@@ -115,8 +115,9 @@ type outgoing struct {
 	id      string // message id header; empty: none
 	draft   *Draft
 	to      target
-	data    []byte // body of a request
-	act     act    // of a request
+	data    []byte    // body of a request
+	act     act       // of a request
+	began   time.Time // when a message was made first
 }
 
 func (o *outgoing) describe() act {
@@ -141,6 +142,9 @@ func (e *Endpoint) roundTrip(ctx context.Context, o *outgoing) (*nats.Msg, error
 		everSent = everSent || sent
 		if errors.Is(err, errRetired) || errors.Is(err, errLinkClosed) {
 			err = e.follow(ctx, l)
+		}
+		if err == nil && everSent && o.draft != nil && time.Since(o.began) > resendLimit {
+			err = errNoAnswer
 		}
 		if err != nil {
 			return nil, e.failure(o.describe(), err, everSent)
@@ -184,8 +188,11 @@ func (e *Endpoint) follow(ctx context.Context, l *link) error {
 // encode writes the message into w's buffer.
 func (e *Endpoint) encode(w *waiter, o *outgoing) error {
 	m, d := &w.draft, o.draft
+	if o.began.IsZero() {
+		o.began = time.Now()
+	}
 	*m = wire.Message{
-		ID: o.id, TS: time.Now().UnixMilli(), Space: e.identity.Space, From: e.from,
+		ID: o.id, TS: o.began.UnixMilli(), Space: e.identity.Space, From: e.from,
 		Parts: d.Parts, Mentions: d.Mentions, ReplyTo: d.ReplyTo, ContextID: d.ContextID,
 	}
 	switch o.to.kind {
