@@ -2,12 +2,14 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/process"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/config"
 	"github.com/cotal-go/cotal/wire"
@@ -20,38 +22,59 @@ const (
 	recordEvery = 50 * time.Millisecond
 )
 
-// already says what runs, asked of the node, and starts what does not. Somebody else holds the lock.
-func (u *up) already(ctx context.Context, e *command.Env, p *plan) error {
-	run, err := p.awaitRun(ctx, u.wait)
-	if err != nil {
-		return err
-	}
-	if err := p.differs(u, run); err != nil {
-		return err
-	}
-	var res UpResult
-	if run.Open {
-		res = UpResult{
-			V: command.V1, State: stateRunning, URL: run.URL, Root: p.project.Root, Space: p.space, PID: run.PID,
-			Mode: modeOpen, Spaces: []SpaceLine{{Name: p.space, State: stateServing}},
+// errFree says that nobody runs the mesh after all: who held the lock only looked, or failed to start.
+var errFree = errors.New("nobody runs the mesh")
+
+// claim makes this process the one that runs the mesh, and returns what gives that up; or, when another one runs it,
+// what runs.
+func (u *up) claim(ctx context.Context, e *command.Env, p *plan) (release func(), running *UpResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, u.wait)
+	defer cancel()
+	for {
+		if release, err := p.lock(); release != nil || err != nil {
+			return release, nil, err
 		}
-		if err := target.Knock(ctx, run.URL); err != nil {
-			return p.mute(run, err)
+		res, err := u.already(ctx, e, p)
+		if !errors.Is(err, errFree) {
+			return nil, &res, err
 		}
-	} else if res, err = p.heal(ctx, e, run); err != nil {
-		return err
 	}
-	res.Log = run.Log
-	if err := e.Print(res, res.human); err != nil {
-		return err
-	}
-	return unserved(res.Spaces)
 }
 
-// awaitRun returns the record of the run that holds the lock, waiting for it when that run is only starting.
-func (p *plan) awaitRun(ctx context.Context, limit time.Duration) (*config.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+// already says what runs, asked of the node, and starts what does not. Somebody else holds the lock.
+func (u *up) already(ctx context.Context, e *command.Env, p *plan) (UpResult, error) {
+	run, err := p.awaitRun(ctx)
+	if err != nil {
+		return UpResult{}, err
+	}
+	if err := p.differs(u, run); err != nil {
+		return UpResult{}, err
+	}
+	if run.Open {
+		if err := target.Knock(ctx, run.URL); err != nil {
+			return UpResult{}, p.mute(run, err)
+		}
+		return UpResult{
+			V: command.V1, State: stateRunning, URL: run.URL, Root: p.project.Root, Space: p.space, PID: run.PID,
+			Mode: modeOpen, Spaces: []SpaceLine{{Name: p.space, State: stateServing}}, Log: run.Log,
+		}, nil
+	}
+	res, err := p.heal(ctx, e, run)
+	res.Log = run.Log
+	return res, err
+}
+
+// show prints a result; a space that is not served is an error after that.
+func (r UpResult) show(e *command.Env) error {
+	if err := e.Print(r, r.human); err != nil {
+		return err
+	}
+	return unserved(r.Spaces)
+}
+
+// awaitRun returns the record of the run that holds the lock, waiting for it when that run is only starting. A record
+// whose process is gone is an older run's. It returns errFree once nobody holds the lock.
+func (p *plan) awaitRun(ctx context.Context) (*config.Run, error) {
 	tick := time.NewTicker(recordEvery)
 	defer tick.Stop()
 	for {
@@ -60,7 +83,14 @@ func (p *plan) awaitRun(ctx context.Context, limit time.Duration) (*config.Run, 
 			return nil, command.Hint(err, "stop the process that runs the mesh, remove the file and run again")
 		}
 		if run != nil {
-			return run, nil
+			alive, err := process.Running(process.Identity{PID: run.PID, Start: run.Start})
+			if alive || err != nil { // where processes cannot be told apart the record is believed
+				return run, nil
+			}
+		}
+		if release, err := p.project.Lock(); err == nil && release != nil {
+			release()
+			return nil, errFree
 		}
 		select {
 		case <-ctx.Done():

@@ -59,10 +59,7 @@ func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Print(*res, res.human); err != nil {
-		return err
-	}
-	return unserved(res.Spaces)
+	return res.show(e)
 }
 
 func (u *up) child(e *command.Env, p *plan) (*exec.Cmd, error) {
@@ -189,12 +186,12 @@ func (u *up) serve(ctx context.Context, e *command.Env, tell func(answer) error)
 	if err != nil {
 		return err
 	}
-	release, err := p.lock()
+	release, running, err := u.claim(ctx, e, p)
 	if err != nil {
 		return err
 	}
-	if release == nil {
-		return command.Hint(wire.Errorf(wire.CodeConflict, "another start of project %q came first", p.project.Root), "look with: cotal status")
+	if running != nil { // another start came first: its mesh is the answer
+		return tell(answer{Result: running})
 	}
 	defer release()
 	return p.run(ctx, e, func(r UpResult) error {

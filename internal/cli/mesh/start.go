@@ -145,6 +145,9 @@ func (p *plan) leftover() ([]string, error) {
 	if old == nil {
 		return nil, nil
 	}
+	if err := p.project.ForgetRun(); err != nil {
+		return nil, err
+	}
 	return []string{fmt.Sprintf("the last run (pid %d) ended without a clean stop; nothing that was acknowledged is lost", old.PID)}, nil
 }
 

@@ -76,12 +76,12 @@ func (u *up) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	release, err := p.lock()
+	release, running, err := u.claim(ctx, e, p)
 	if err != nil {
 		return err
 	}
-	if release == nil {
-		return u.already(ctx, e, p)
+	if running != nil {
+		return running.show(e)
 	}
 	if u.detach {
 		release() // the child takes it
