@@ -61,7 +61,7 @@ func (r DownResult) human(p *command.Printer) {
 	case howGone:
 		p.Line("the mesh of %s had ended already (pid %d); its record is removed", r.Root, r.PID)
 	case howSignalled:
-		p.Line("stopped the mesh of %s (pid %d), by signal: it gave no answer", r.Root, r.PID)
+		p.Line("stopped the mesh of %s (pid %d) by a signal", r.Root, r.PID)
 	default:
 		p.Line("stopped the mesh of %s (pid %d)", r.Root, r.PID)
 	}

@@ -137,7 +137,7 @@ func (s *session) loop(ctx context.Context) error {
 			return s.outputError()
 		case l := <-s.screen.lines:
 			if errors.Is(l.err, io.EOF) {
-				return s.failed
+				return s.outcome()
 			}
 			if l.err != nil {
 				return l.err
@@ -147,7 +147,7 @@ func (s *session) loop(ctx context.Context) error {
 				err = s.do(ctx, a)
 			}
 			if errors.Is(err, errQuit) {
-				return s.failed
+				return s.outcome()
 			}
 			if err != nil {
 				s.refuse(ctx, err)

@@ -21,6 +21,8 @@ type screen struct {
 	lines   <-chan line
 	prompt  func(string)
 	restore func()
+
+	interactive bool // a person types
 }
 
 // line is one line typed, or why there are no more.
@@ -57,7 +59,7 @@ func openScreen(ctx context.Context, e *command.Env) (*screen, error) {
 	}
 	return &screen{
 		env: e.WithOutput(t, e.Colour(e.Stdout)), lines: pump(ctx, read),
-		prompt: redraw(t), restore: func() { _ = term.Restore(fd, old); fmt.Fprintln(e.Stdout) },
+		interactive: true, prompt: redraw(t), restore: func() { _ = term.Restore(fd, old); fmt.Fprintln(e.Stdout) },
 	}, nil
 }
 

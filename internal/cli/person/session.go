@@ -3,6 +3,7 @@ package person
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,8 @@ type session struct {
 	ep      *endpoint.Endpoint
 	current string   // channel of plain text; used by the loop alone
 	joined  []string // patterns; used by the loop alone
-	failed  error    // first refusal of a headless session; used by the loop alone
+	refused int      // lines that were not done; used by the loop alone
+	first   error    // why the first of them was not
 
 	wg     sync.WaitGroup // counts the session's own goroutines
 	broken chan struct{}  // closed when the output is gone
@@ -208,6 +210,18 @@ func (s *session) event(ev endpoint.Event) {
 	s.say("%s", command.Safe(ev.String()))
 }
 
+// outcome is the error of the whole session: a script learns from the exit code that a line of it was not done, a
+// person has seen it.
+func (s *session) outcome() error {
+	if s.first == nil || s.screen.interactive {
+		return nil
+	}
+	if s.refused == 1 {
+		return fmt.Errorf("one line was refused: %w", s.first)
+	}
+	return fmt.Errorf("%d lines were refused, the first: %w", s.refused, s.first)
+}
+
 func (s *session) showPrompt() {
 	if s.current == "" {
 		s.screen.prompt("> ")
@@ -216,13 +230,16 @@ func (s *session) showPrompt() {
 	s.screen.prompt("#" + s.current + "> ")
 }
 
-// refuse says why a line was not done. A script learns it from the exit code as well.
+// refuse says why a line was not done.
 func (s *session) refuse(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if !s.screen.env.Interactive() && s.failed == nil {
-		s.failed = err
+	if s.refused++; s.first == nil {
+		s.first = err
+	}
+	if s.screen.env.JSON {
+		s.print(command.FailureOf(err), nil)
 		return
 	}
 	s.say("%s", command.Safe(err.Error()))

@@ -95,8 +95,8 @@ func (t *Target) FindPeer(ctx context.Context, ep *endpoint.Endpoint, name strin
 	return byName(known, name)
 }
 
-// granted reports whether the authority knows the principal. Without the records of the project nobody can be asked,
-// and a name that is well formed is taken at its word.
+// granted reports whether the authority knows the principal. Without the records of the project nobody can be asked:
+// then a peer that the roster does not list is named by its principal, so that a slip of the pen goes nowhere.
 func (t *Target) granted(ctx context.Context, p wire.Principal) (bool, error) {
 	if t.node == nil {
 		return false, nil
