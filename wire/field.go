@@ -58,8 +58,8 @@ func indexOf(names []string, key []byte) int {
 	return -1
 }
 
-// seenKeys remembers the keys of one object: a few on the scanner's stack, many in a set, so that neither a usual
-// object allocates nor a hostile one costs the square of its size.
+// seenKeys remembers the keys of one object: a few by where they stand, many in a set, so that neither a usual object
+// allocates nor a hostile one costs the square of its size.
 type seenKeys struct {
 	base int
 	set  map[string]struct{}
@@ -67,9 +67,42 @@ type seenKeys struct {
 
 const fewKeys = 16
 
-func (s *scanner) seen() seenKeys { return seenKeys{base: len(s.keys)} }
+// keySpan is where a key stands in the data, without its quotes and still escaped. Positions, not slices: a slice would
+// tie the scanner to the heap.
+type keySpan struct{ from, to int32 }
 
-// add reports whether the key is new.
+// keyStack holds the keys of the open objects that are not in a set.
+type keyStack struct {
+	n    int
+	few  [fewKeys]keySpan
+	more []keySpan // beyond few
+}
+
+func (st *keyStack) push(k keySpan) {
+	if st.n < fewKeys {
+		st.few[st.n] = k
+	} else {
+		st.more = append(st.more[:st.n-fewKeys], k)
+	}
+	st.n++
+}
+
+func (st *keyStack) at(i int) keySpan {
+	if i < fewKeys {
+		return st.few[i]
+	}
+	return st.more[i-fewKeys]
+}
+
+func (s *scanner) seen() seenKeys { return seenKeys{base: s.keys.n} }
+
+// oldKey returns a remembered key, unescaped.
+func (s *scanner) oldKey(i int) []byte {
+	k := s.keys.at(i)
+	return unescape(s.data[k.from:k.to])
+}
+
+// add reports whether the key, the one that was read last, is new.
 func (k *seenKeys) add(s *scanner, key []byte) bool {
 	if k.set != nil {
 		if _, dup := k.set[string(key)]; dup {
@@ -78,26 +111,23 @@ func (k *seenKeys) add(s *scanner, key []byte) bool {
 		k.set[string(key)] = struct{}{}
 		return true
 	}
-	for _, old := range s.keys[k.base:] {
-		if bytes.Equal(old, key) {
+	for i := k.base; i < s.keys.n; i++ {
+		if bytes.Equal(s.oldKey(i), key) {
 			return s.fail("duplicate key")
 		}
 	}
-	if s.keys == nil { // most documents have no key to remember
-		s.keys = make([][]byte, 0, fewKeys)
-	}
-	s.keys = append(s.keys, key)
-	if len(s.keys)-k.base >= fewKeys {
+	s.keys.push(s.lastKey)
+	if s.keys.n-k.base >= fewKeys {
 		k.set = make(map[string]struct{}, 2*fewKeys)
-		for _, old := range s.keys[k.base:] {
-			k.set[string(old)] = struct{}{}
+		for i := k.base; i < s.keys.n; i++ {
+			k.set[string(s.oldKey(i))] = struct{}{}
 		}
 	}
 	return true
 }
 
 // drop forgets the object's keys.
-func (k *seenKeys) drop(s *scanner) { s.keys = s.keys[:k.base] }
+func (k *seenKeys) drop(s *scanner) { s.keys.n = k.base }
 
 // wrongCase reports whether key is one of the names but for the case of its letters. Names hold the exact spellings.
 func wrongCase(key []byte, names []string) bool {

@@ -15,11 +15,13 @@ import (
 type scanner struct {
 	data  []byte
 	pos   int
-	depth int // containers open
-	limit int // containers allowed
-	keys  [][]byte
+	depth int    // containers open
+	limit int    // containers allowed
 	err   string // what is wrong, "" while nothing is
 	at    int    // where
+
+	lastKey keySpan // the key that was read last
+	keys    keyStack
 }
 
 // begin checks the size and the bytes, and moves to the first token.
@@ -180,10 +182,12 @@ func (s *scanner) object() bool {
 
 // key reads a key and its colon and moves to the value. The bytes are unescaped, and valid while data is.
 func (s *scanner) key() ([]byte, bool) {
+	from := s.pos + 1
 	raw, ok := s.str()
 	if !ok {
 		return nil, false
 	}
+	s.lastKey = keySpan{int32(from), int32(from + len(raw))}
 	s.space()
 	if s.peek() != ':' {
 		return nil, s.fail("want a colon")
