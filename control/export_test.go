@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -48,3 +49,9 @@ func ReadReply(id string, data []byte) (Answer, bool, error) {
 
 // InputSchema returns the published input schema of a command.
 func (s *Service) InputSchema(command string) json.RawMessage { return s.commands[command].in.raw }
+
+// NewLazyContext returns a handler's context and what ends it.
+func NewLazyContext(base context.Context, at time.Time) (context.Context, func()) {
+	c := newLazyContext(base, at)
+	return c, c.end
+}

@@ -12,6 +12,7 @@ type pool[J any] struct {
 	limit, depth, share int
 	owner               func(J) wire.Principal
 	run                 func(J)
+	answer              func(j J, busy bool) // follows run, when the job is no longer counted; busy: others are
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -24,10 +25,10 @@ type pool[J any] struct {
 }
 
 // maxParked bounds the goroutines that a pool keeps between bursts. A parked one has its stack already grown.
-const maxParked = 4
+const maxParked = 16
 
-func newPool[J any](limit, depth, share int, owner func(J) wire.Principal, run func(J)) *pool[J] {
-	return &pool[J]{limit: limit, depth: depth, share: share, owner: owner, run: run, held: map[wire.Principal]int{}}
+func newPool[J any](limit, depth, share int, owner func(J) wire.Principal, run func(J), answer func(J, bool)) *pool[J] {
+	return &pool[J]{limit: limit, depth: depth, share: share, owner: owner, run: run, answer: answer, held: map[wire.Principal]int{}}
 }
 
 // verdict is the answer of submit.
@@ -73,35 +74,45 @@ func (p *pool[J]) start(j J) {
 	p.wg.Go(func() { p.work(j) })
 }
 
-// work runs jobs until there is none and enough goroutines are parked. close ends a parked one.
+// work runs jobs until there is none and enough goroutines are parked. close ends a parked one. A job leaves the books
+// before its answer leaves: a caller that has its answer must not find itself counted as still asking.
 func (p *pool[J]) work(j J) {
-	next := make(chan J, 1)
+	own := make(chan J, 1)
 	for ok := true; ok; {
 		p.run(j)
-		var wait bool
-		if j, wait, ok = p.next(j, next); wait {
-			j, ok = <-next
+		st := p.next(j, own)
+		p.answer(j, st.busy)
+		if j, ok = st.job, st.more; st.wait {
+			j, ok = <-own
 		}
 	}
 }
 
-// next ends a job and takes another from the queue. Without one the goroutine parks (wait) or ends (not ok).
-func (p *pool[J]) next(done J, own chan J) (j J, wait, ok bool) {
+// step is what a goroutine does after a job: run another (more), wait for one, or end.
+type step[J any] struct {
+	job        J
+	more, wait bool
+	busy       bool // other jobs run or wait
+}
+
+// next takes a job off the books and the following one from the queue.
+func (p *pool[J]) next(done J, own chan J) (st step[J]) {
 	who := p.owner(done)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.held[who]--; p.held[who] == 0 {
 		delete(p.held, who)
 	}
-	if j, ok = p.queue.pop(); ok {
-		return j, false, true
+	st.busy = p.running > 1
+	if st.job, st.more = p.queue.pop(); st.more {
+		return st
 	}
 	p.running--
-	if p.closed || len(p.parked) >= maxParked {
-		return j, false, false
+	if !p.closed && len(p.parked) < maxParked {
+		p.parked = append(p.parked, own)
+		st.wait = true
 	}
-	p.parked = append(p.parked, own)
-	return j, true, true
+	return st
 }
 
 // load returns how many jobs run and wait.

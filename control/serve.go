@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,6 +23,7 @@ type job struct {
 	cmd     *command // nil when there is none of that name
 	at      time.Time
 	req     Request // for the handler, filled when everything has been checked
+	reply   *buffer // what to answer, nil for nothing
 }
 
 func (j *job) caller() wire.Principal { return j.subject.Caller.Principal }
@@ -68,6 +71,7 @@ func (s *Service) turnAway(j *job, v verdict) {
 		e.Details = map[string]any{"limit": s.opts.Share, "principal": j.caller().String()}
 	}
 	s.refuse(j, &refusal{peek(j.msg.Data), e})
+	s.send(j, false)
 }
 
 // envelope is the little that an answer needs of a request that was not decoded.
@@ -90,15 +94,15 @@ func validID(id string) bool {
 	})
 }
 
-// serve runs one accepted request to its end.
+// serve runs one accepted request and prepares its answer, which send sends.
 func (s *Service) serve(j *job) {
 	req, no := s.open(j)
 	if no != nil {
 		s.refuse(j, no)
 		return
 	}
-	ctx, cancel := context.WithDeadline(s.base, req.Deadline)
-	defer cancel()
+	ctx := newLazyContext(s.base, req.Deadline)
+	defer ctx.end()
 	if ctx.Err() != nil {
 		s.refuse(j, &refusal{envelope{req.ID, req.ReplyExpected}, s.tooLate()})
 		return
@@ -294,17 +298,15 @@ func (s *Service) refuse(j *job, no *refusal) {
 	}
 }
 
-// reply sends a result. One that cannot be sent was nevertheless executed.
+// reply prepares the answer with a result. One that cannot be sent was nevertheless executed.
 func (s *Service) reply(ctx context.Context, j *job, req *Request, out any) {
-	b := takeBuffer()
-	defer b.free()
+	j.reply = takeBuffer()
 	r := wire.Reply{V: wire.EnvelopeVersion, ID: req.ID, OK: true}
 	var err error
-	if r.Data, err = b.value(out); err == nil {
-		err = b.envelope(&r, len(r.Data), wire.MaxReply)
+	if r.Data, err = j.reply.value(out); err == nil {
+		err = j.reply.envelope(&r, len(r.Data), wire.MaxReply)
 	}
 	if err == nil {
-		s.publish(j, b.out)
 		return
 	}
 	s.log.ErrorContext(ctx, "result cannot be sent", logkey.Command, req.Command, logkey.RequestID, req.ID, logkey.Error, err)
@@ -316,30 +318,74 @@ func (s *Service) reply(ctx context.Context, j *job, req *Request, out any) {
 	s.answer(j, req.ID, e)
 }
 
-// answer sends an error. Details that cannot be sent are left out, a code outside the catalog becomes internal.
+// answer prepares the answer with an error. One that cannot be sent as it is becomes internal.
 func (s *Service) answer(j *job, id string, e *wire.Error) {
-	b := takeBuffer()
-	defer b.free()
+	if j.reply == nil {
+		j.reply = takeBuffer()
+	}
 	r := wire.Reply{V: wire.EnvelopeVersion, ID: id, Error: e}
-	if err := b.envelope(&r, 0, wire.MaxReply); err != nil {
+	if err := j.reply.envelope(&r, 0, wire.MaxReply); err != nil {
 		s.log.Error("error cannot be sent as it is", logkey.RequestID, id, logkey.Code, string(e.Code), logkey.Error, err)
 		r.Error = internalError(id)
 		r.Error.Outcome = e.Outcome
-		if b.envelope(&r, 0, wire.MaxReply) != nil {
-			return // the ID is no ID, so nobody waits for it
+		if j.reply.envelope(&r, 0, wire.MaxReply) != nil {
+			j.reply = nil // the ID is no ID, so nobody waits for it
 		}
 	}
-	s.publish(j, b.out)
 }
 
-// publish sends a reply on the newest connection. Where it goes is derived from the request subject; the reply address
+// outbox holds answers on their way to the connection.
+type outbox struct {
+	mu      sync.Mutex // guards both
+	ready   []*job
+	sending bool // one goroutine publishes for all
+}
+
+// send sends the answer. While other requests are served, the goroutine that sends lets them finish first and sends their
+// answers too: the client then writes them to the broker together instead of one by one.
+func (s *Service) send(j *job, busy bool) {
+	if j.reply == nil {
+		return
+	}
+	o := &s.outbox
+	o.mu.Lock()
+	o.ready = append(o.ready, j)
+	if o.sending {
+		o.mu.Unlock()
+		return
+	}
+	o.sending = true
+	o.mu.Unlock()
+	if busy {
+		runtime.Gosched()
+	}
+	for batch := o.take(nil); len(batch) > 0; batch = o.take(batch) {
+		for _, j := range batch {
+			s.publish(j)
+		}
+	}
+}
+
+// take returns what is ready, and ends the sending when nothing is. The slice of the last batch is used again.
+func (o *outbox) take(last []*job) []*job {
+	clear(last)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	batch := o.ready
+	o.ready = last[:0]
+	o.sending = len(batch) > 0
+	return batch
+}
+
+// publish sends an answer on the newest connection. Where it goes is derived from the request subject; the reply address
 // that came with the request is not even read.
-func (s *Service) publish(j *job, data []byte) {
+func (s *Service) publish(j *job) {
+	defer j.reply.free()
 	to := s.replyPrefix + callerTokens(j.msg.Subject)
 	var err error
 	for range 2 { // the newest may close while a handler runs; then the one that took its place serves
 		l := s.current.Load()
-		if err = l.nc.Publish(to, data); err == nil {
+		if err = l.nc.Publish(to, j.reply.out); err == nil {
 			return
 		}
 		if s.current.Load() == l {

@@ -96,6 +96,7 @@ type Service struct {
 	lost     chan struct{} // closed by lose when the last connection has closed under a running service
 	lose     sync.Once
 	current  atomic.Pointer[lane]
+	outbox   outbox
 
 	work    *pool[*job] // registered commands
 	builtin *pool[*job] // health and describe, which must answer when work is full
@@ -138,8 +139,8 @@ func New(name string, opts *Options) *Service {
 		log: o.Logger.With(logkey.Endpoint, name, logkey.Instance, o.Instance),
 	}
 	s.checks = &checker{log: s.log}
-	s.work = newPool(o.Concurrency, o.Queue, o.Share, (*job).caller, s.serve)
-	s.builtin = newPool(builtinConcurrency, builtinQueue, builtinQueue, (*job).caller, s.serve)
+	s.work = newPool(o.Concurrency, o.Queue, o.Share, (*job).caller, s.serve, s.send)
+	s.builtin = newPool(builtinConcurrency, builtinQueue, builtinQueue, (*job).caller, s.serve, s.send)
 	s.base, s.cancel = context.WithCancel(context.Background())
 	s.registerBuiltins()
 	return s

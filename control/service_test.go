@@ -73,6 +73,19 @@ func TestOnePrincipalCannotTakeItAll(t *testing.T) {
 	})
 }
 
+// TestAnsweredMeansNoLongerCounted calls one after the other where one principal may have one request: whoever has its
+// answer can ask again.
+func TestAnsweredMeansNoLongerCounted(t *testing.T) {
+	srv := broker(t)
+	run(t, newSum(&control.Options{Concurrency: 1, Queue: 1, Share: 1}), dial(t, srv))
+	c := caller(t, dial(t, srv), ada)
+	for i := range 2000 {
+		if err := c.Call(t.Context(), sum, sumIn{A: i}, nil); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+}
+
 func TestWaitingTooLongIsNotExecuted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := broker(t)
