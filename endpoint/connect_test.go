@@ -2,6 +2,7 @@ package endpoint_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -205,7 +206,7 @@ func TestOptionsKeepSecrets(t *testing.T) {
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "open", o.Open, "options", o)
 	for _, text := range []string{
-		fmt.Sprintf("%v %+v %#v %s", o.Open, o.Open, o.Open, o.Open), fmt.Sprintf("%v %+v %#v", *o.Open, *o.Open, *o.Open), log.String(),
+		fmt.Sprintf("%v %+v %#v %s", o.Open, o.Open, o.Open, o.Open), fmt.Sprintf("%v %+v %#v", *o.Open, *o.Open, *o.Open), log.String(), string(must(json.Marshal(o.Open))(t)),
 	} {
 		if strings.Contains(text, "tiger") || strings.Contains(text, "lion") {
 			t.Errorf("secret in %q", text)

@@ -93,11 +93,8 @@ func (o Open) String() string { return string(o.Space) + "/" + wire.LocalOwner +
 // LogValue returns the participant without its secrets.
 func (o Open) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
-// Kinds of a card.
-const (
-	kindAgent    = "agent"
-	kindEndpoint = "endpoint"
-)
+// MarshalText returns the participant without its secrets, so that an encoder that walks into it writes nothing of use.
+func (o Open) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // settled returns a checked copy with the defaults filled in.
 func (o *Options) settled(src Source) (Options, error) {
@@ -110,7 +107,7 @@ func (o *Options) settled(src Source) (Options, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Kind == "" {
-		c.Kind = kindAgent
+		c.Kind = wire.CardAgent
 	}
 	for _, d := range []*time.Duration{&c.ConnectTimeout, &c.RequestTimeout, &c.CloseTimeout} {
 		if *d == 0 {
@@ -141,8 +138,8 @@ func (o *Options) check(src Source) error {
 		return wire.Errorf(wire.CodeUnauthenticated, "check endpoint options: neither a credential nor Open")
 	case src != nil && o.Open != nil:
 		return bad("a credential and Open exclude each other")
-	case o.Kind != kindAgent && o.Kind != kindEndpoint:
-		return bad("kind %q is neither %q nor %q", o.Kind, kindAgent, kindEndpoint)
+	case o.Kind != wire.CardAgent && o.Kind != wire.CardEndpoint:
+		return bad("kind %q is neither %q nor %q", o.Kind, wire.CardAgent, wire.CardEndpoint)
 	case o.ConnectTimeout < 0 || o.RequestTimeout < 0 || o.CloseTimeout < 0:
 		return bad("a timeout is negative")
 	case o.DedupSize < 0 || o.LiveBacklog < 0 || o.RoleLimit < 0:
