@@ -86,7 +86,7 @@ func TestObserverIsSmall(t *testing.T) {
 func TestTestsDoNotSleep(t *testing.T) {
 	bubbles := map[string]bool{}
 	for _, s := range sources(t) {
-		if s.Test && importsPath(s.File, "testing/synctest") {
+		if s.Test && (importsPath(s.File, "testing/synctest") || opensBubble(s.File)) {
 			bubbles[s.Dir] = true
 		}
 	}
@@ -101,6 +101,18 @@ func TestTestsDoNotSleep(t *testing.T) {
 			return true
 		})
 	}
+}
+
+// opensBubble reports whether the file makes a bubble through cotaltest.
+func opensBubble(f *ast.File) bool {
+	found := false
+	ast.Inspect(f, func(n ast.Node) bool {
+		if e, ok := n.(*ast.SelectorExpr); ok && isSelector(e, "cotaltest", "Bubble") {
+			found = true
+		}
+		return !found
+	})
+	return found
 }
 
 func importsPath(f *ast.File, path string) bool {
