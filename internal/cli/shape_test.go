@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 )
 
 // update rewrites golden files and reference pages instead of comparing with them. Review the difference.
@@ -19,6 +20,8 @@ var update = flag.Bool("update", false, "rewrite golden files and generated page
 // TestJSONShapes pins the fields and their types of everything that --json prints, failures included. A field may be
 // added; one that goes or changes its type breaks programs and raises the version.
 func TestJSONShapes(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, leaks) }) // runs last: after every command, the one that ran the mesh too
 	w := newWorld(t)
 	got := map[string]string{"up": w.up()}
 	got["up_again"] = w.must("up", "--json")

@@ -96,6 +96,8 @@ type Config struct {
 	Project *Project
 	// Run is the project's record of its last start, nil when it does not run.
 	Run *Run
+	// TLSName is the name that the certificate of Server is for, when it is not the host of the address.
+	TLSName string
 	// Open says that the target is a mesh without authentication.
 	Open bool
 }
@@ -347,10 +349,12 @@ func (r *resolver) fill() {
 		c.Open = run.Open
 		set(&c.Server, run.URL)
 		set(&c.CA, run.CA)
+		c.TLSName = run.TLSName
 	}
 	if r.mesh != nil {
 		set(&c.Server, r.mesh.URL)
 		set(&c.CA, r.mesh.CA)
+		c.TLSName = r.mesh.TLSName
 	}
 	set(&c.Space, r.defaultSpace())
 	src = SourceDefault

@@ -46,7 +46,8 @@ type Run struct {
 	PID     int       `json:"pid"`
 	Start   string    `json:"start"` // see package process
 	URL     string    `json:"url"`
-	CA      string    `json:"ca,omitempty"` // certificate file that clients on this machine may trust
+	CA      string    `json:"ca,omitempty"`      // certificate file that clients on this machine may trust
+	TLSName string    `json:"tlsName,omitempty"` // name the certificate is for, when it is not the host of URL
 	Spaces  []string  `json:"spaces"`
 	Open    bool      `json:"open,omitempty"`
 	Version string    `json:"version"`
@@ -56,13 +57,15 @@ type Run struct {
 
 // Mesh is what the machine knows about one project's mesh, so that commands work from any folder.
 type Mesh struct {
-	V      int      `json:"v"`
-	Root   string   `json:"root"` // folder that holds .cotal
-	URL    string   `json:"url"`
-	CA     string   `json:"ca,omitempty"`
-	Space  string   `json:"space"` // default space of the project
-	Spaces []string `json:"spaces"`
-	Open   bool     `json:"open,omitempty"`
+	V    int    `json:"v"`
+	Root string `json:"root"` // folder that holds .cotal
+	URL  string `json:"url"`
+	CA   string `json:"ca,omitempty"`
+	// TLSName is the name the certificate is for, when it is not the host of URL.
+	TLSName string   `json:"tlsName,omitempty"`
+	Space   string   `json:"space"` // default space of the project
+	Spaces  []string `json:"spaces"`
+	Open    bool     `json:"open,omitempty"`
 }
 
 // readRecord fills v from the file, or reports fs.ErrNotExist.

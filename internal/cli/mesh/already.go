@@ -151,7 +151,7 @@ func (p *plan) dial(ctx context.Context, e *command.Env, run *config.Run) (*cota
 	if err != nil {
 		return nil, err
 	}
-	tc, err := target.TLSConfig(run.CA)
+	tc, err := target.TLSConfig(run.CA, run.TLSName)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -163,7 +164,7 @@ func (p *plan) record(ctx context.Context, node *cotal.Node, healed []string) (U
 	}
 	st.URL = p.dialURL(st.URL)
 	run := config.Run{
-		PID: st.PID, Start: self.Start, URL: st.URL, CA: p.cert, Spaces: node.Spaces(), Open: p.open,
+		PID: st.PID, Start: self.Start, URL: st.URL, CA: p.cert, TLSName: p.tlsName(st.URL), Spaces: node.Spaces(), Open: p.open,
 		Version: buildinfo.Version(), Started: st.Started.UTC().Truncate(time.Second),
 	}
 	if err := p.project.SaveRun(run); err != nil {
@@ -175,7 +176,7 @@ func (p *plan) record(ctx context.Context, node *cotal.Node, healed []string) (U
 	if err := p.project.SaveSettings(p.remember()); err != nil {
 		return UpResult{}, err
 	}
-	mesh := config.Mesh{Root: p.project.Root, URL: run.URL, CA: run.CA, Space: p.space, Spaces: run.Spaces, Open: p.open}
+	mesh := config.Mesh{Root: p.project.Root, URL: run.URL, CA: run.CA, TLSName: run.TLSName, Space: p.space, Spaces: run.Spaces, Open: p.open}
 	if err := p.machine.Save(mesh); err != nil {
 		return UpResult{}, err
 	}
@@ -206,6 +207,26 @@ func (p *plan) dialURL(address string) string {
 		return address
 	}
 	return norm
+}
+
+// tlsName is a name that the certificate is for, when the host of the address is none: a mesh that listens on every
+// address of a machine is reached from here by a number that its certificate need not know.
+func (p *plan) tlsName(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || p.cert == "" {
+		return ""
+	}
+	pair, err := tls.LoadX509KeyPair(p.cert, p.key)
+	if err != nil || pair.Leaf == nil || pair.Leaf.VerifyHostname(u.Hostname()) == nil {
+		return ""
+	}
+	for _, name := range pair.Leaf.DNSNames {
+		return strings.Replace(name, "*", "mesh", 1) // any name below a wildcard will do
+	}
+	for _, ip := range pair.Leaf.IPAddresses {
+		return ip.String()
+	}
+	return ""
 }
 
 func hostPort(host, port string) string {

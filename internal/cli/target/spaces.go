@@ -41,6 +41,6 @@ func (t *Target) NoteSpaces(ctx context.Context, node *cotal.NodeClient) ([]stri
 			return nil, err
 		}
 	}
-	mesh := config.Mesh{Root: p.Root, URL: run.URL, CA: run.CA, Space: s.Space, Spaces: names, Open: run.Open}
+	mesh := config.Mesh{Root: p.Root, URL: run.URL, CA: run.CA, TLSName: run.TLSName, Space: s.Space, Spaces: names, Open: run.Open}
 	return names, t.Config.Machine.Save(mesh)
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
@@ -125,11 +126,18 @@ func OpenStore(p *config.Project) (secret.Store, error) {
 }
 
 // TLS is the configuration for tls:// addresses: the system's roots and the certificate file of --ca or of the
-// project's own run.
-func (t *Target) TLS() (*tls.Config, error) { return TLSConfig(t.Config.CA.Value) }
+// project's own run. It is nil for an address without TLS, unless --ca asks for it.
+func (t *Target) TLS() (*tls.Config, error) {
+	c := t.Config
+	if strings.HasPrefix(c.Server.Value, "nats://") && !c.CA.Flagged() {
+		return nil, nil
+	}
+	return TLSConfig(c.CA.Value, c.TLSName)
+}
 
-// TLSConfig trusts the system's roots and, if given, the certificates of a file.
-func TLSConfig(caFile string) (*tls.Config, error) {
+// TLSConfig trusts the system's roots and, if given, the certificates of a file. With a name the certificate must be for
+// that instead of the address that is dialled. Nil means the defaults.
+func TLSConfig(caFile, name string) (*tls.Config, error) {
 	if caFile == "" {
 		return nil, nil
 	}
@@ -144,7 +152,7 @@ func TLSConfig(caFile string) (*tls.Config, error) {
 	if !roots.AppendCertsFromPEM(pem) {
 		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read certificates %q: no certificate in it", caFile)
 	}
-	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
+	return &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12}, nil
 }
 
 // Node connects to the node over the system account, once per command.
