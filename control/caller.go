@@ -256,6 +256,7 @@ func (c *Caller) Denied(subject string) bool {
 	if subject == c.filter {
 		c.deaf = wire.Errorf(wire.CodePermissionDenied, "subscribe %q: the credential of %q lacks its reply rail", subject, c.self.Principal)
 		c.deaf.Details = map[string]any{"subject": subject, "principal": c.self.Principal.String(), "grant": subject}
+		c.deaf.Outcome = wire.OutcomeUnknown
 		for _, f := range c.waiting {
 			f.push(reply{err: c.deaf})
 		}

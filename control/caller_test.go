@@ -302,8 +302,10 @@ func TestPermissionDenied(t *testing.T) {
 	}
 
 	connect("eve")
-	wantCode(t, c.Call(t.Context(), sum, sumIn{}, nil), wire.CodePermissionDenied, "")
-	wantCode(t, c.Call(t.Context(), sum, sumIn{}, nil), wire.CodePermissionDenied, "")
+	if err := c.Call(t.Context(), sum, sumIn{}, nil); !errors.Is(err, wire.ErrPermissionDenied) {
+		t.Errorf("call without a reply rail: %v, want permission-denied", err)
+	}
+	wantCode(t, c.Call(t.Context(), sum, sumIn{}, nil), wire.CodePermissionDenied, wire.OutcomeNotExecuted)
 	wantCode(t, c.Attach(t.Context(), dial(t, srv, nats.UserInfo("eve", "x"), hook)), wire.CodePermissionDenied, wire.OutcomeNotExecuted)
 	if err := c.Attach(t.Context(), dial(t, srv, nats.UserInfo("ada", "x"), hook)); err != nil {
 		t.Fatal(err)
@@ -322,6 +324,33 @@ func TestServiceWithoutPermissionToSubscribe(t *testing.T) {
 	if s, _ := e.Details["subject"].(string); !strings.HasPrefix(s, "cotal.lab.ep.inst.com_acme_math.") {
 		t.Errorf("denied subject = %q", s)
 	}
+}
+
+func TestServiceThatMayNotHearAnyMore(t *testing.T) {
+	log := new(logged)
+	s := testService(log)
+	srv := broker(t)
+	result := make(chan error, 1)
+	nc := dial(t, srv)
+	go func() { result <- s.Run(context.Background(), nc, space) }()
+	<-s.Ready()
+	for subject, want := range map[string]bool{
+		"cotal.lab.chat.local.ada.general":                                                  false,
+		"cotal.lab.ep.one.com_acme_other.>":                                                 false,
+		"cotal.lab.ep.reply.com_acme_math.one.7.local.ada." + string(ada.UID) + "." + nonce: true,
+		"cotal.lab.ep.reply.com_acme_math.two.7.local.ada." + string(ada.UID) + "." + nonce: false,
+	} {
+		if got := s.Denied(subject); got != want {
+			t.Errorf("Denied(%q) = %v, want %v", subject, got, want)
+		}
+	}
+	if !strings.Contains(log.String(), "lacks the reply rail") {
+		t.Error("a reply that may not leave is not logged")
+	}
+	if !s.Denied("cotal.lab.ep.one.com_acme_math.>") {
+		t.Error("Denied does not know the rail of the service")
+	}
+	wantCode(t, <-result, wire.CodePermissionDenied, wire.OutcomeNotExecuted)
 }
 
 // slow is a service whose command waits until it is released.

@@ -112,7 +112,9 @@ func (f *flight) enter() error {
 	case c.closed:
 		return wire.Errorf(wire.CodeUnavailable, "the caller is closed")
 	case c.deaf != nil:
-		return c.deaf
+		e := *c.deaf
+		e.Outcome = wire.OutcomeNotExecuted
+		return &e
 	case len(c.lines) == 0:
 		return wire.Errorf(wire.CodeUnavailable, "every connection of the caller is closed")
 	}

@@ -180,8 +180,44 @@ func (s *Service) watch(l *lane) {
 	}
 	s.log.Warn("connection of endpoint closed", logkey.Count, left)
 	if left == 0 {
-		s.lose.Do(func() { close(s.lost) })
+		s.lose(wire.Errorf(wire.CodeUnavailable, "every connection is closed"))
 	}
+}
+
+// lose ends Run with the first cause.
+func (s *Service) lose(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause == nil {
+		s.cause = cause
+		close(s.lost)
+	}
+}
+
+// Denied takes note that the broker refused a subscription or a reply of the service, and reports whether the subject is
+// one. Call it from the error handler of each connection with the subject that a permission violation names, see
+// [DeniedSubject]. A service that may not hear one of its rails any more ends Run with permission-denied; a reply that
+// may not leave is logged.
+func (s *Service) Denied(subject string) bool {
+	if r, err := wire.ParseReplySubject(subject); err == nil {
+		mine := r.Endpoint == s.name && r.Instance == s.opts.Instance && r.Epoch == s.opts.Epoch
+		if mine {
+			s.log.Error("the credential lacks the reply rail", logkey.Subject, subject)
+		}
+		return mine
+	}
+	s.mu.Lock()
+	lanes, running := s.lanes, s.phase == phaseRunning
+	s.mu.Unlock()
+	for _, l := range lanes {
+		for _, sub := range l.subs {
+			if sub.Subject == subject && running {
+				s.lose(subscriptionDenied(subject))
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // quiet ends the subscriptions and returns when what they delivered has been handed to the service. Without a broker
@@ -282,6 +318,10 @@ func refused(nc *nats.Conn, subject string) error {
 	if !strings.Contains(err.Error(), fmt.Sprintf("Subscription to %q", subject)) {
 		return nil
 	}
+	return subscriptionDenied(subject)
+}
+
+func subscriptionDenied(subject string) *wire.Error {
 	e := wire.Errorf(wire.CodePermissionDenied, "subscribe %q: the credential lacks this subscription", subject)
 	e.Details = map[string]any{"subject": subject}
 	e.Outcome = wire.OutcomeNotExecuted

@@ -24,6 +24,7 @@ type job struct {
 	at      time.Time
 	req     Request // for the handler, filled when everything has been checked
 	reply   *buffer // what to answer, nil for nothing
+	next    *job    // behind it in the outbox
 }
 
 func (j *job) caller() wire.Principal { return j.subject.Caller.Principal }
@@ -303,7 +304,10 @@ func (s *Service) reply(ctx context.Context, j *job, req *Request, out any) {
 	j.reply = takeBuffer()
 	r := wire.Reply{V: wire.EnvelopeVersion, ID: req.ID, OK: true}
 	var err error
-	if r.Data, err = j.reply.value(out); err == nil {
+	if r.Data, err = j.reply.value(out); err == nil && s.opts.CheckResults {
+		err = fits(j.cmd.out, r.Data)
+	}
+	if err == nil {
 		err = j.reply.envelope(&r, len(r.Data), wire.MaxReply)
 	}
 	if err == nil {
@@ -316,6 +320,14 @@ func (s *Service) reply(ctx context.Context, j *job, req *Request, out any) {
 	}
 	e.Outcome = wire.OutcomeExecuted
 	s.answer(j, req.ID, e)
+}
+
+// fits is check with a plain error.
+func fits(out *schema, data json.RawMessage) error {
+	if e := out.check("data", data); e != nil {
+		return e
+	}
+	return nil
 }
 
 // answer prepares the answer with an error. One that cannot be sent as it is becomes internal.
@@ -334,47 +346,51 @@ func (s *Service) answer(j *job, id string, e *wire.Error) {
 	}
 }
 
-// outbox holds answers on their way to the connection.
+// outbox holds answers on their way to the connection, first to last.
 type outbox struct {
-	mu      sync.Mutex // guards both
-	ready   []*job
-	sending bool // one goroutine publishes for all
+	mu          sync.Mutex // guards what follows
+	first, last *job
+	taken       bool // a goroutine will come for what is there
+}
+
+// put adds an answer and reports whether its goroutine must come for it.
+func (o *outbox) put(j *job) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.first == nil {
+		o.first = j
+	} else {
+		o.last.next = j
+	}
+	o.last = j
+	if o.taken {
+		return false
+	}
+	o.taken = true
+	return true
+}
+
+// take empties the box.
+func (o *outbox) take() *job {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	j := o.first
+	o.first, o.last, o.taken = nil, nil, false
+	return j
 }
 
 // send sends the answer. While other requests are served, the goroutine that sends lets them finish first and sends their
 // answers too: the client then writes them to the broker together instead of one by one.
 func (s *Service) send(j *job, busy bool) {
-	if j.reply == nil {
+	if j.reply == nil || !s.outbox.put(j) {
 		return
 	}
-	o := &s.outbox
-	o.mu.Lock()
-	o.ready = append(o.ready, j)
-	if o.sending {
-		o.mu.Unlock()
-		return
-	}
-	o.sending = true
-	o.mu.Unlock()
 	if busy {
 		runtime.Gosched()
 	}
-	for batch := o.take(nil); len(batch) > 0; batch = o.take(batch) {
-		for _, j := range batch {
-			s.publish(j)
-		}
+	for j := s.outbox.take(); j != nil; j = j.next {
+		s.publish(j)
 	}
-}
-
-// take returns what is ready, and ends the sending when nothing is. The slice of the last batch is used again.
-func (o *outbox) take(last []*job) []*job {
-	clear(last)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	batch := o.ready
-	o.ready = last[:0]
-	o.sending = len(batch) > 0
-	return batch
 }
 
 // publish sends an answer on the newest connection. Where it goes is derived from the request subject; the reply address

@@ -96,6 +96,24 @@ func TestOutcomesOfHandlers(t *testing.T) {
 	}
 }
 
+func TestResultsAreCheckedOnDemand(t *testing.T) {
+	srv := broker(t)
+	log := new(logged)
+	s := newSum(&control.Options{CheckResults: true, Logger: log.logger()})
+	s.Handle(control.Command{Name: "wrong", Effect: control.Write, Out: control.SchemaOf[sumOut]()},
+		func(context.Context, *control.Request) (any, error) { return map[string]string{"sum": "three"}, nil })
+	run(t, s, dial(t, srv))
+	c := caller(t, dial(t, srv), ada)
+	if err := c.Call(t.Context(), sum, sumIn{}, nil); err != nil {
+		t.Error(err)
+	}
+	err := c.Call(t.Context(), control.Target{Endpoint: "com.acme.math", Command: "wrong"}, nil, nil)
+	wantCode(t, err, wire.CodeInternal, wire.OutcomeExecuted)
+	if !strings.Contains(log.String(), "data.sum: is string, want integer") {
+		t.Errorf("the log does not say what is wrong:\n%s", log)
+	}
+}
+
 func TestCallDecodesItsResult(t *testing.T) {
 	srv := broker(t)
 	run(t, testService(new(logged)), dial(t, srv))

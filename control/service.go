@@ -44,6 +44,9 @@ type Options struct {
 	// Drain bounds how long accepted requests may go on once Run is asked to stop. Then their contexts end and
 	// those still waiting are refused as unavailable. Default 5 s.
 	Drain time.Duration
+	// CheckResults validates results against the output schema too, as tests should: one that does not fit is logged
+	// and answered as internal, executed. It costs time on every reply.
+	CheckResults bool
 	// Logger receives what went wrong and why. Nil discards.
 	Logger *slog.Logger
 }
@@ -93,8 +96,7 @@ type Service struct {
 	contract *Contract // of commands, made at start
 	counts   counters
 	ready    chan struct{}
-	lost     chan struct{} // closed by lose when the last connection has closed under a running service
-	lose     sync.Once
+	lost     chan struct{} // closed by lose when the service can serve no more
 	current  atomic.Pointer[lane]
 	outbox   outbox
 
@@ -109,6 +111,7 @@ type Service struct {
 	space       wire.Space
 	since       time.Time
 	lanes       []*lane // newest last
+	cause       error   // why lost is closed
 	replyPrefix string
 }
 
@@ -140,7 +143,7 @@ func New(name string, opts *Options) *Service {
 	}
 	s.checks = &checker{log: s.log}
 	s.work = newPool(o.Concurrency, o.Queue, o.Share, (*job).caller, s.serve, s.send)
-	s.builtin = newPool(builtinConcurrency, builtinQueue, builtinQueue, (*job).caller, s.serve, s.send)
+	s.builtin = newPool(builtinConcurrency, builtinQueue, builtinShare, (*job).caller, s.serve, s.send)
 	s.base, s.cancel = context.WithCancel(context.Background())
 	s.registerBuiltins()
 	return s
@@ -150,6 +153,7 @@ func New(name string, opts *Options) *Service {
 const (
 	builtinConcurrency = 4
 	builtinQueue       = 64
+	builtinShare       = 8
 )
 
 // Name returns the name of the endpoint.
@@ -192,8 +196,8 @@ func (s *Service) mustBeNew(method string) {
 // Run serves the space on nc until ctx ends; then it finishes what it accepted and returns nil. It can run once.
 //
 // It does not own nc. Errors: bad-request for a space that cannot be; permission-denied when the broker refuses a
-// subscription, naming it; unavailable when the broker does not answer at the start, or when later every
-// connection of the service has closed.
+// subscription, naming it, at the start or later (see [Service.Denied]); unavailable when the broker does not answer at the
+// start, or when later every connection of the service has closed.
 func (s *Service) Run(ctx context.Context, nc *nats.Conn, space wire.Space) error {
 	if err := s.begin(space); err != nil {
 		return fmt.Errorf("serve endpoint %q: %w", s.name, err)
@@ -205,7 +209,9 @@ func (s *Service) Run(ctx context.Context, nc *nats.Conn, space wire.Space) erro
 		select {
 		case <-ctx.Done():
 		case <-s.lost:
-			err = wire.Errorf(wire.CodeUnavailable, "serve endpoint %q: every connection is closed", s.name)
+			s.mu.Lock()
+			err = fmt.Errorf("serve endpoint %q: %w", s.name, s.cause)
+			s.mu.Unlock()
 		}
 	}
 	s.drain(ctx)
