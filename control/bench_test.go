@@ -133,7 +133,7 @@ func BenchmarkCall(b *testing.B) {
 }
 
 // chunk is how many calls one side makes before it is the next one's turn.
-const chunk = 320
+const chunk = 3200
 
 func compare(b *testing.B, parallel int, calls ...oneCall) {
 	sides := make([]measured, len(calls))
