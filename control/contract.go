@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,6 +73,26 @@ type Contract struct {
 	Digest   string                     `json:"digest"`
 	Commands []CommandContract          `json:"commands"` // by name
 	Schemas  map[string]json.RawMessage `json:"schemas"`  // by digest
+
+	received json.RawMessage // Commands as they came, with members not known here
+}
+
+// contractFields has the JSON of Contract without its methods.
+type contractFields Contract
+
+// UnmarshalJSON keeps the commands as they came, for [Contract.Verify]: a later edition may say more about a command than
+// is known here, and its digest covers that.
+func (c *Contract) UnmarshalJSON(data []byte) error {
+	var fields contractFields
+	var raw struct {
+		Commands json.RawMessage `json:"commands"`
+	}
+	if err := errors.Join(json.Unmarshal(data, &fields), json.Unmarshal(data, &raw)); err != nil {
+		return err
+	}
+	*c = Contract(fields)
+	c.received = raw.Commands
+	return nil
 }
 
 // ContractVersion is the only value of Contract.V. History: 1, 2026-11, first.
@@ -99,8 +120,9 @@ func (c *Contract) Command(name string) (CommandContract, bool) {
 	return c.Commands[i], true
 }
 
-// Verify recomputes every digest and checks that each command's schemas are there. What [Caller.Describe] returns
-// has passed it. Errors have code contract-mismatch.
+// Verify recomputes every digest and checks that each command's schemas are there. The digest of a decoded contract is that
+// of the commands as they came. What [Caller.Describe] returns has passed it. Errors have code contract-mismatch, or
+// unsupported-version.
 func (c *Contract) Verify() error {
 	if c.V != ContractVersion {
 		return wire.Errorf(wire.CodeUnsupportedVersion, "verify contract of %q: version %d, want %d", c.Endpoint, c.V, ContractVersion)
@@ -118,7 +140,7 @@ func (c *Contract) Verify() error {
 			return wire.Errorf(wire.CodeContractMismatch, "verify contract of %q: command %q lacks a schema", c.Endpoint, cmd.Name)
 		}
 	}
-	if got, err := digestCommands(c.Commands); err != nil || got != c.Digest {
+	if got, err := c.digestOwn(); err != nil || got != c.Digest {
 		return wire.Errorf(wire.CodeContractMismatch, "verify contract of %q: digest is %q, commands have %q", c.Endpoint, c.Digest, got)
 	}
 	return nil
@@ -149,6 +171,13 @@ func (c *Contract) Validate(command string, args json.RawMessage) error {
 		return e
 	}
 	return nil
+}
+
+func (c *Contract) digestOwn() (string, error) {
+	if c.received != nil {
+		return digestJSON(c.received)
+	}
+	return digestCommands(c.Commands)
 }
 
 func digestCommands(cmds []CommandContract) (string, error) {

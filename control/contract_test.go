@@ -2,7 +2,9 @@ package control_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -135,6 +137,46 @@ func TestContractThatContradictsItself(t *testing.T) {
 			t.Errorf("%s: a changed contract passes", name)
 		}
 	}
+}
+
+// TestContractOfALaterEdition has a member that this edition does not know: the digest covers it, and a changed one shows.
+func TestContractOfALaterEdition(t *testing.T) {
+	own, err := newSum(nil).Contract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	raw, err := json.Marshal(own)
+	if err == nil {
+		err = json.Unmarshal(raw, &doc)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := doc["commands"].([]any)
+	commands[2].(map[string]any)["cost"] = 1.5
+	canonical, err := json.Marshal(commands) // maps are sorted, and this document has nothing else to fold
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc["digest"] = fmt.Sprintf("sha256:%x", sha256.Sum256(canonical))
+	decode := func() *control.Contract {
+		t.Helper()
+		raw, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := new(control.Contract)
+		if err := json.Unmarshal(raw, c); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if err := decode().Verify(); err != nil {
+		t.Errorf("contract with an unknown member: %v", err)
+	}
+	commands[2].(map[string]any)["cost"] = 2.5
+	wantCode(t, decode().Verify(), wire.CodeContractMismatch, "")
 }
 
 func TestMistakesAtRegistrationPanic(t *testing.T) {

@@ -201,7 +201,10 @@ func asRefusal(err error) *wire.Error {
 }
 
 func (s *Service) request(j *job, env *wire.Request) *Request {
-	allowed := min(time.Duration(env.DeadlineMS)*time.Millisecond, s.opts.MaxDeadline)
+	allowed := s.opts.MaxDeadline
+	if env.DeadlineMS > 0 { // a cast may leave it out
+		allowed = min(allowed, time.Duration(env.DeadlineMS)*time.Millisecond)
+	}
 	req := &j.req
 	*req = Request{
 		ID: env.ID, Space: s.space, Command: j.cmd.Name, Rail: j.subject.Rail, Mode: j.subject.Mode, Caller: j.subject.Caller,

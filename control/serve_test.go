@@ -377,6 +377,15 @@ func TestCastIsNotAnswered(t *testing.T) {
 	if req.ReplyExpected || req.ID != "note-1" || req.Correlation.Traceparent != inv.Correlation.Traceparent || req.Caller != ada {
 		t.Errorf("request = %+v", req)
 	}
+	// A cast may leave out its deadline.
+	data := request(t, "note", func(r *wire.Request) { r.ReplyExpected = false })
+	data = []byte(strings.Replace(string(data), `"deadlineMs":2000`, `"correlation":{}`, 1))
+	if err := nc.Publish(requestSubject(t, "note"), data); err != nil {
+		t.Fatal(err)
+	}
+	if req := <-ran; !req.Deadline.Equal(req.Received.Add(control.DefaultMaxDeadline)) {
+		t.Errorf("deadline %v, received %v, want a minute", req.Deadline, req.Received)
+	}
 	// A call behind it on the same connection is answered, and its answer is the only one.
 	if err := c.Call(t.Context(), inv.Target, nil, nil); err != nil {
 		t.Fatal(err)

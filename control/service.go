@@ -293,7 +293,10 @@ func (s *Service) health(ctx context.Context) Health {
 func (s *Service) registerBuiltins() {
 	Handle(s, Command{Name: CommandHealth, Effect: Read, Description: "Answers whether this instance serves, and how it is."},
 		func(ctx context.Context, _ *Request, _ None) (Health, error) { return s.health(ctx), nil })
-	Handle(s, Command{Name: CommandDescribe, Effect: Read, Description: "Answers the contract of the endpoint, or of one command."},
+	Handle(s, Command{
+		Name: CommandDescribe, Effect: Read, Description: "Answers the contract of the endpoint, or of one command.",
+		Out: SchemaOf[*contractFields](),
+	},
 		func(_ context.Context, _ *Request, in *DescribeRequest) (*Contract, error) {
 			if in == nil || in.Command == "" {
 				return s.contract, nil
