@@ -61,10 +61,14 @@ func Roster(ctx context.Context, ep *endpoint.Endpoint) (peers []Peer, since tim
 	return peers, r.StaleSince, nil
 }
 
-// FindPeer says whom a name means: a principal as it stands; else the actor local.<name>, present or granted; else the
-// only peer whose actor or display name it is, whatever the case, those that are there before those that are not.
+// FindPeer says whom a name means. A name with a dot is a principal; any other means an actor of the owner local. What a
+// peer calls itself never decides where a message goes.
 //
-// Errors: not-found when nobody is called so, conflict when several are.
+// With the records of the project at hand only who holds a grant is found, whatever the case of the name as long as one
+// grant fits. Without them the name is taken at its word, so that a message waits for its principal alone.
+//
+// Errors: bad-request for what is neither; not-found when nobody is called so or holds that grant any more; conflict when
+// several are, or when only display names say so.
 func (t *Target) FindPeer(ctx context.Context, ep *endpoint.Endpoint, name string) (Peer, error) {
 	r, err := ep.Roster(ctx)
 	if err != nil {
@@ -74,43 +78,55 @@ func (t *Target) FindPeer(ctx context.Context, ep *endpoint.Endpoint, name strin
 	for i, en := range r.Entries {
 		known[i] = PeerOf(en)
 	}
-	if strings.Contains(name, ".") {
-		id, err := wire.ParsePrincipal(name)
+	var grants []trust.Grant // nil: nobody can be asked
+	if t.node != nil {
+		if grants, err = t.node.Authority().List(ctx, t.Space()); err != nil {
+			return Peer{}, t.Explain(err)
+		}
+		grants = append([]trust.Grant{}, grants...)
+	}
+	return find(known, grants, name)
+}
+
+func find(known []Peer, grants []trust.Grant, name string) (Peer, error) {
+	id, err := principalOf(name)
+	dotted := strings.Contains(name, ".")
+	switch {
+	case err != nil && dotted:
+		return Peer{}, err
+	case err == nil && grants == nil:
+		return pick(known, id), nil
+	}
+	var fits []string
+	for _, g := range grants {
+		switch p := g.Principal(); {
+		case g.State != trust.GrantActive:
+		case err == nil && p == id:
+			return pick(known, p), nil
+		case !dotted && p.Owner == wire.LocalOwner && strings.EqualFold(p.Actor, name):
+			fits = append(fits, p.String())
+		}
+	}
+	switch len(fits) {
+	case 1:
+		p, err := wire.ParsePrincipal(fits[0])
 		if err != nil {
 			return Peer{}, err
 		}
-		return pick(known, id), nil
+		return pick(known, p), nil
+	case 0:
+		return Peer{}, nobody(known, name)
 	}
-	local := wire.Principal{Owner: wire.LocalOwner, Actor: name}
-	if local.Validate() == nil {
-		if p := pick(known, local); p.Status != StatusAbsent {
-			return p, nil
-		}
-		if granted, err := t.granted(ctx, local); err != nil {
-			return Peer{}, err
-		} else if granted {
-			return pick(known, local), nil
-		}
-	}
-	return byName(known, name)
+	return Peer{}, ambiguous(name, fits)
 }
 
-// granted reports whether the authority knows the principal. Without the records of the project nobody can be asked:
-// then a peer that the roster does not list is named by its principal, so that a slip of the pen goes nowhere.
-func (t *Target) granted(ctx context.Context, p wire.Principal) (bool, error) {
-	if t.node == nil {
-		return false, nil
+// principalOf is the principal that a name spells out.
+func principalOf(name string) (wire.Principal, error) {
+	if strings.Contains(name, ".") {
+		return wire.ParsePrincipal(name)
 	}
-	grants, err := t.node.Authority().List(ctx, t.Space())
-	if err != nil {
-		return false, t.Explain(err)
-	}
-	for _, g := range grants {
-		if g.Principal() == p && g.State == trust.GrantActive {
-			return true, nil
-		}
-	}
-	return false, nil
+	p := wire.Principal{Owner: wire.LocalOwner, Actor: name}
+	return p, p.Validate()
 }
 
 func pick(known []Peer, id wire.Principal) Peer {
@@ -122,32 +138,22 @@ func pick(known []Peer, id wire.Principal) Peer {
 	return Peer{Principal: id.String(), Name: id.Actor, Status: StatusAbsent}
 }
 
-func byName(known []Peer, name string) (Peer, error) {
-	var here, away []Peer
+// nobody is the refusal of a name that no principal bears. Anybody may call itself so; those who do are listed.
+func nobody(known []Peer, name string) error {
+	var ids []string
 	for _, p := range known {
-		if !strings.EqualFold(p.Name, name) && !strings.EqualFold(p.ID().Actor, name) {
-			continue
-		}
-		if p.Here() {
-			here = append(here, p)
-		} else {
-			away = append(away, p)
+		if p.Principal != name && (strings.EqualFold(p.Name, name) || strings.EqualFold(p.ID().Actor, name)) {
+			ids = append(ids, p.Principal)
 		}
 	}
-	hits := here
-	if len(hits) == 0 {
-		hits = away
+	if len(ids) > 0 {
+		return command.Hint(wire.Errorf(wire.CodeConflict, "%q is no principal, only what %s calls itself", name, strings.Join(ids, ", ")),
+			"a name of one's own choice proves nothing; if that is whom you mean, name it by its principal: "+ids[0])
 	}
-	switch len(hits) {
-	case 1:
-		return hits[0], nil
-	case 0:
-		return Peer{}, command.Hint(wire.Errorf(wire.CodeNotFound, "nobody in the space is called %q", name),
-			"who is there: cotal status", "name a peer that is away by its principal, such as local.nova")
-	}
-	ids := make([]string, len(hits))
-	for i, p := range hits {
-		ids[i] = p.Principal
-	}
-	return Peer{}, command.Hint(wire.Errorf(wire.CodeConflict, "%q means several peers: %s", name, strings.Join(ids, ", ")), "name one by its principal")
+	return command.Hint(wire.Errorf(wire.CodeNotFound, "nobody in the space is called %q", name),
+		"who is there: cotal status", "who may be: cotal grants")
+}
+
+func ambiguous(name string, ids []string) error {
+	return command.Hint(wire.Errorf(wire.CodeConflict, "%q means several peers: %s", name, strings.Join(ids, ", ")), "name one by its principal")
 }
