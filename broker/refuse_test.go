@@ -189,6 +189,22 @@ func TestStartRefusesStoreDirectories(t *testing.T) {
 		t.Cleanup(func() { _ = os.Chmod(o.StoreDir, 0o700) })
 		refusal(t, c.trust, o, wire.CodeFailedPrecondition, `read store directory "$": permission denied`)
 	})
+	t.Run("killed_at_its_first_start", func(t *testing.T) {
+		o := options(t)
+		left := filepath.Join(o.StoreDir, "broker.json-3062717.tmp")
+		claim := filepath.Join(o.StoreDir, "accounts", "ABC.jwt-1.tmp")
+		if err := os.Mkdir(filepath.Dir(claim), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, left, `{"v":1,`)
+		write(t, claim, "ey")
+		start(t, c.trust, o)
+		for _, file := range []string{left, claim} {
+			if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s is still there: %v", file, err)
+			}
+		}
+	})
 	t.Run("adopts_its_own", func(t *testing.T) {
 		// An external broker of the same trust used the directory before: it left no marker.
 		o := options(t)

@@ -62,11 +62,33 @@ func claimStore(path, owner string, mine func(public, token string) bool) (*stor
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
+	d.sweep()
 	if err := d.mark(owner); err != nil {
 		d.release()
 		return nil, err
 	}
 	return d, nil
+}
+
+// leftover reports whether a file was written by a broker that ended between write and rename.
+func leftover(e fs.DirEntry, base string) bool {
+	return e.Type().IsRegular() && strings.HasPrefix(e.Name(), base) && strings.HasSuffix(e.Name(), tempSuffix)
+}
+
+// sweep removes what brokers that were killed left half-written. The lock is held, so nobody is writing. What cannot be
+// removed or read stands in nobody's way.
+func (d *storeDir) sweep() {
+	for dir, base := range map[string]string{d.path: markerName + "-", d.accounts(): ""} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if leftover(e, base) {
+				_ = os.Remove(filepath.Join(dir, e.Name()))
+			}
+		}
+	}
 }
 
 func marked(entries []fs.DirEntry) bool {
@@ -77,9 +99,9 @@ func marked(entries []fs.DirEntry) bool {
 func checkUnmarked(path string, entries []fs.DirEntry, mine func(public, token string) bool) error {
 	data := false
 	for _, e := range entries {
-		switch name := e.Name(); name {
-		case lockName, accountsName:
-		case streamsName:
+		switch name := e.Name(); {
+		case name == lockName, name == accountsName, leftover(e, markerName+"-"):
+		case name == streamsName:
 			data = true
 		default:
 			return wire.Errorf(wire.CodeFailedPrecondition,
@@ -190,7 +212,7 @@ func (d *storeDir) sync(want map[string]string) (removed []string, err error) {
 	return removed, nil
 }
 
-// readClaims reads every account claim of dir and removes half-written ones. An absent directory holds none.
+// readClaims reads every account claim of dir. An absent directory holds none.
 func readClaims(dir string) (map[string]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -202,10 +224,6 @@ func readClaims(dir string) (map[string]string, error) {
 	claims := map[string]string{}
 	for _, e := range entries {
 		file := filepath.Join(dir, e.Name())
-		if strings.HasSuffix(e.Name(), tempSuffix) {
-			_ = os.Remove(file) // left by a crash between write and rename
-			continue
-		}
 		public, ok := strings.CutSuffix(e.Name(), claimSuffix)
 		if !ok {
 			continue
