@@ -27,6 +27,7 @@ import (
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/secret/memstore"
+	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -49,6 +50,8 @@ type Options struct {
 	Spaces []string
 	// Limits bounds each space.
 	Limits *trust.Limits
+	// Space shapes the streams of each space.
+	Space *space.Options
 	// Strict syncs every write.
 	Strict bool
 	// Logger receives what the node logs. Default discards.
@@ -84,7 +87,7 @@ func (m *Mesh) boot(t testing.TB) {
 	t.Helper()
 	node := cotal.New(m.opts.Store, &cotal.Options{
 		StateDir: m.opts.StateDir, NoListen: !m.opts.Listen, Port: -1, Transport: broker.Plaintext(), Strict: m.opts.Strict, SyncInterval: syncInterval,
-		Spaces: append([]string{SpaceName}, m.opts.Spaces...), Limits: m.opts.Limits, Logger: m.opts.Logger,
+		Spaces: append([]string{SpaceName}, m.opts.Spaces...), Limits: m.opts.Limits, Space: m.opts.Space, Logger: m.opts.Logger,
 	})
 	m.node.Store(node)
 	ctx, cancel := context.WithCancel(context.Background())

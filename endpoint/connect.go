@@ -134,7 +134,7 @@ func newEndpoint(o Options, src Source, addr server, id trust.Identity) (*Endpoi
 		opts: o, src: src, server: addr, identity: id,
 		from:       wire.EndpointRef{ID: id.Principal.String(), Name: name, Role: id.Role},
 		chatStream: wire.ChatStream(id.Space), directStream: wire.DirectStream(id.Space), roleStream: wire.RoleStream(id.Space),
-		kick: make(chan struct{}, 1), closed: make(chan struct{}), quit: make(chan struct{}),
+		dedupKey: newDedupKey(), kick: make(chan struct{}, 1), closed: make(chan struct{}), quit: make(chan struct{}),
 		joins: make(map[*Subscription]struct{}), queues: make(map[wire.Kind]*queue),
 	}
 	if o.Quiet || id.Profile != trust.Agent && id.Profile != trust.Operator {

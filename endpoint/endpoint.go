@@ -29,6 +29,8 @@ type Endpoint struct {
 
 	chatStream, directStream, roleStream string
 
+	dedupKey func(subject, id string) string
+
 	channelSubjects subjects[string]
 	roleSubjects    subjects[string]
 	directSubjects  subjects[wire.Principal]

@@ -2,6 +2,9 @@ package endpoint
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"sync"
 	"time"
@@ -13,8 +16,8 @@ import (
 
 // Draft is a message to be sent: what its sender decides.
 type Draft struct {
-	// ID identifies the message; sending the same ID again within two minutes stores nothing twice. Empty
-	// means a fresh one.
+	// ID identifies the message to its receivers, which show one of each sender once. Sending the same ID to the
+	// same target again from this endpoint within two minutes stores nothing twice. Empty means a fresh one.
 	ID string
 	// Parts is the content, at least one part.
 	Parts []wire.Part
@@ -34,7 +37,7 @@ type Receipt struct {
 	// Stream and Sequence are where it is stored. The live copy of a channel message carries the same Sequence.
 	Stream   string
 	Sequence uint64
-	// Duplicate says that a message with this ID was stored before, and this one was not.
+	// Duplicate says that this endpoint sent a message with this ID to this target before, and this one was not stored.
 	Duplicate bool
 }
 
@@ -93,6 +96,9 @@ func (e *Endpoint) send(ctx context.Context, t target, subject string, d *Draft)
 	o := outgoing{subject: subject, id: d.ID, draft: d, to: t}
 	if o.id == "" {
 		o.id = wire.NewID()
+		o.key = o.id
+	} else {
+		o.key = e.dedupKey(subject, o.id)
 	}
 	msg, err := e.roundTrip(ctx, &o)
 	if err != nil {
@@ -109,10 +115,27 @@ func (e *Endpoint) send(ctx context.Context, t target, subject string, d *Draft)
 	return Receipt{ID: o.id, Stream: s.Stream, Sequence: s.Sequence, Duplicate: s.Duplicate && d.ID != ""}, nil
 }
 
+// newDedupKey returns what the broker recognises a repeated message with a caller's own id by. It compares the header
+// over all senders and addressees of a stream, so the id alone would let anybody who guesses it use it up, and would
+// swallow the second of two messages with one id to two addressees. The key is secret to the endpoint.
+func newDedupKey() func(subject, id string) string {
+	var secret [16]byte
+	_, _ = rand.Read(secret[:]) // never fails, see crypto/rand
+	return func(subject, id string) string {
+		h := sha256.New()
+		h.Write(secret[:])
+		h.Write([]byte(subject))
+		h.Write([]byte{0})
+		h.Write([]byte(id))
+		return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
+	}
+}
+
 // outgoing is a publish that wants an answer: a message, or with no draft a request.
 type outgoing struct {
 	subject string
-	id      string // message id header; empty: none
+	id      string // of the message
+	key     string // message id header, by which the broker knows a repeated publish; empty: none
 	draft   *Draft
 	to      target
 	data    []byte    // body of a request
@@ -159,7 +182,7 @@ func (l *link) try(ctx context.Context, o *outgoing) (msg *nats.Msg, sent bool, 
 		return nil, false, err
 	}
 	w.msg.Subject = o.subject
-	w.setID(o.id)
+	w.setID(o.key)
 	if o.draft == nil {
 		w.msg.Data = o.data
 	} else if err := l.e.encode(w, o); err != nil {

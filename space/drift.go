@@ -137,6 +137,8 @@ var consumerFields = []struct {
 	{"max_deliver", func(c jetstream.ConsumerConfig) string { return limit(int64(c.MaxDeliver)) }},
 	{"max_ack_pending", func(c jetstream.ConsumerConfig) string { return limit(int64(c.MaxAckPending)) }},
 	{"max_waiting", func(c jetstream.ConsumerConfig) string { return limit(int64(c.MaxWaiting)) }},
+	{"max_batch", func(c jetstream.ConsumerConfig) string { return limit(int64(c.MaxRequestBatch)) }},
+	{"max_expires", func(c jetstream.ConsumerConfig) string { return c.MaxRequestExpires.String() }},
 	{"inactive_threshold", func(c jetstream.ConsumerConfig) string { return age(c.InactiveThreshold) }},
 	{"headers_only", func(c jetstream.ConsumerConfig) string { return onOff(c.HeadersOnly) }},
 	{"mem_storage", func(c jetstream.ConsumerConfig) string { return onOff(c.MemoryStorage) }},

@@ -22,6 +22,11 @@ const (
 	// maxWaiting bounds open pull requests of one lifecycle, roleWaiting those of all holders of a role.
 	maxWaiting  = 64
 	roleWaiting = 4096
+	// maxBatch and roleBatch bound what one pull request asks for, maxExpires how long it stands, so that one request
+	// cannot reserve a role's work for an hour.
+	maxBatch   = 256
+	roleBatch  = 32
+	maxExpires = time.Minute
 )
 
 // EnsureDurables creates the queues of a lifecycle: its direct messages from now on (what was sent to an earlier life
@@ -100,7 +105,7 @@ func durables(s wire.Space, l wire.Lifecycle, role string) ([]durable, error) {
 		return nil, err
 	}
 	shared := queue(wire.RoleDurable(role), svc)
-	shared.MaxAckPending, shared.MaxWaiting = rolePending, roleWaiting
+	shared.MaxAckPending, shared.MaxWaiting, shared.MaxRequestBatch = rolePending, roleWaiting, roleBatch
 	return append(out, durable{wire.RoleStream(s), shared}), nil
 }
 
@@ -108,6 +113,7 @@ func queue(name, filter string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: filter, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: ackWait, MaxDeliver: -1, MaxAckPending: maxPending, MaxWaiting: maxWaiting,
+		MaxRequestBatch: maxBatch, MaxRequestExpires: maxExpires,
 	}
 }
 

@@ -167,7 +167,7 @@ func TestUnacknowledgedWorkComesBack(t *testing.T) {
 		must(js.Publish(ctx, subject, []byte("review this")))(t)
 		c := must(js.Consumer(ctx, wire.RoleStream(lab), wire.RoleDurable("reviewer")))(t)
 		for try := range 20 {
-			m := must(c.Next(jetstream.FetchMaxWait(2 * time.Minute)))(t)
+			m := must(c.Next(jetstream.FetchMaxWait(50 * time.Second)))(t)
 			meta := must(m.Metadata())(t)
 			if meta.NumDelivered != uint64(try+1) {
 				t.Fatalf("delivery %d is numbered %d", try+1, meta.NumDelivered)

@@ -13,8 +13,6 @@ const (
 	// DefaultMaxAge is how long channel and direct messages and mention pointers are kept. Role work stays until
 	// it is done.
 	DefaultMaxAge = 30 * 24 * time.Hour
-	// directPerSubject bounds the stored messages of one sender to one addressee.
-	directPerSubject = 100_000
 	// mentionPerSubject bounds the pointers that wait for one lifecycle.
 	mentionPerSubject = 1000
 	// headerRoom is what a stored message may have beside its body: headers and subject.
@@ -32,7 +30,7 @@ const (
 // sum must fit the account's limits; see [Options.Footprint]. Zero means the default.
 type Sizes struct {
 	Chat      int64 // channel messages; the oldest go first. Default 1 GiB.
-	Direct    int64 // direct messages; the oldest go first. Default 512 MiB.
+	Direct    int64 // direct messages; when full, new ones are refused. Default 512 MiB.
 	Role      int64 // role work; when full, new work is refused. Default 256 MiB.
 	Mention   int64 // mention pointers; the oldest go first. Default 64 MiB.
 	Presence  int64 // memory; when full, new principals are refused. Default 64 MiB.
@@ -165,7 +163,10 @@ func (o Options) chat(s wire.Space) func(*jetstream.StreamConfig) {
 	}
 }
 
-func direct(c *jetstream.StreamConfig) { c.AllowDirect, c.MaxMsgsPerSubject = true, directPerSubject }
+// direct messages that were accepted leave by age alone: when there is no room the sender of the next one is told. Were
+// the oldest to go, or were there a bound per subject, any member could push out what others have not read yet, by its
+// own messages or by the broker's answers to them (ADR 0006).
+func direct(c *jetstream.StreamConfig) { c.AllowDirect, c.Discard = true, jetstream.DiscardNew }
 
 // role work that was accepted is never dropped, not for room and not for age: the sender of the next job is told
 // instead.

@@ -82,8 +82,8 @@ func Template(p Profile, s wire.Space) (jwt.UserPermissionLimits, error) {
 	case Provisioner:
 		b.provisioner()
 	case Purger:
-		b.stream("STREAM.PURGE", wire.ChatStream(s), wire.DirectStream(s))
-		b.stream("STREAM.INFO", wire.ChatStream(s), wire.DirectStream(s))
+		b.stream("STREAM.PURGE", wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s))
+		b.stream("STREAM.INFO", wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s))
 	case Teardown:
 		b.stream("STREAM.DELETE", streams(s)...)
 		b.stream("STREAM.INFO", streams(s)...)
