@@ -49,6 +49,7 @@ var layers = map[string]int{
 	"internal/archtest":  0,
 	"internal/buildinfo": 0,
 	"internal/logkey":    0,
+	"internal/header":    0,
 }
 
 // sameLayer lists the edges inside one layer that are wanted, importer first.
