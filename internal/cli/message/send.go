@@ -101,7 +101,7 @@ func newSend(t *command.Tree, spec command.Spec, kind string) *cobra.Command {
 	}
 	c := t.Add(spec, s)
 	f := c.Flags()
-	f.StringVar(&s.id, "id", "", "message id; sending the same id again within two minutes stores nothing twice")
+	f.StringVar(&s.id, "id", "", "message id; receivers show what one sender sends twice under one id once")
 	f.StringVar(&s.replyTo, "reply-to", "", "id of the message that this one answers")
 	f.StringVar(&s.context, "context", "", "id that ties a conversation together")
 	f.StringSliceVar(&s.mentions, "mention", nil, "names to mention besides those in the text")
