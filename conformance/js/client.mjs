@@ -1,6 +1,6 @@
 // A small participant of a space: the contract of SPEC.md over the official JavaScript NATS client and nothing else. The
 // numbers in the comments are its sections, the IDs in brackets its requirements.
-import { randomBytes } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
 import { connect as dial, credsAuthenticator, errors, headers, nanos } from "@nats-io/transport-node";
 import {
   checkPresence, codeOf, decodeReply, decodeRosterEvent, dot, isName, isPattern, name, ownerIsKnown, parseEventSubject,
@@ -85,6 +85,7 @@ export class Participant {
     this.seen = new Set(); // sender and id of what was surfaced [MSG-5]
     this.open = new Map(); // nonce to the request that waits for its reply
     this.violations = [];
+    this.secret = randomBytes(32); // of the keys by which the broker knows a repetition
     this.watching = this.#watchViolations();
   }
 
@@ -141,7 +142,7 @@ export class Participant {
     const payload = JSON.stringify(message);
     if (Buffer.byteLength(payload) > 256 << 10) throw new Failure("bad-request", "message over 256 KiB"); // [LIM-1]
     const h = headers();
-    h.set("Nats-Msg-Id", message.id);
+    h.set("Nats-Msg-Id", createHmac("sha256", this.secret).update(`${subject} ${message.id}`).digest("base64url")); // [SND-1]
     const answer = (await this.ask(subject, payload, { headers: h })).json();
     if (answer.error) throw new Failure("resource-exhausted", answer.error.description, { outcome: "not-executed" });
     if (!answer.stream || !answer.seq) throw new Failure("internal", "an answer without stream and sequence");
@@ -321,15 +322,15 @@ export class Participant {
   // --- Requests (10) ---
 
   // call asks any one instance of an endpoint to run a command and returns its data. Options: deadline in milliseconds;
-  // change, which may alter the request before it is sent.
-  async call(endpoint, command, args, { deadline = 5000, change = (r) => r } = {}) {
+  // rail, "all" to ask every instance and take the first answer; change, which may alter the request before it is sent.
+  async call(endpoint, command, args, { deadline = 5000, rail = "one", change = (r) => r } = {}) {
     if (!isName("endpoint", endpoint) || !isName("command", command)) throw new Failure("bad-request", `no command ${endpoint} ${command}`);
     this.replies ??= this.#hearReplies();
     await this.replies;
     const nonce = randomBytes(16).toString("base64url"); // [REQ-1]
     const token = endpoint.replaceAll(".", "_");
     const caller = `${dot(this.me)}.${this.me.uid}`;
-    const subject = this.subject("ep", "one", token, command, caller, nonce);
+    const subject = this.subject("ep", rail, token, command, caller, nonce);
     const request = change({
       v: 1, id: nonce, class: "ephemeral", replyExpected: true, op: { endpoint, command }, ...(args && { args }),
       from: { id: dot(this.me), name: this.display }, deadlineMs: deadline,
@@ -374,7 +375,7 @@ export class Participant {
   }
 
   describe = (endpoint) => this.call(endpoint, "describe");
-  health = (endpoint) => this.call(endpoint, "health");
+  health = (endpoint, options) => this.call(endpoint, "health", undefined, options);
 
   // --- What delivery reads for a participant (11) ---
 

@@ -26,6 +26,7 @@ const grammars = {
   segment: /^[A-Za-z0-9_-]+$/,
   label: /^[a-z0-9]([a-z0-9-]*[a-z0-9])?$/,
   command: /^[a-z0-9-]{1,32}$/,
+  requestID: /^[A-Za-z0-9_-]{1,64}$/,
   nonce: /^[A-Za-z0-9_-]{22,64}$/,
 };
 
@@ -149,7 +150,7 @@ function knownOwner(owner) {
 // --- JSON ---
 
 // sources remembers the text that a decoded object was written as, so that it can be passed on unchanged [MSG-4];
-// notIntegers the keys of an object whose number was written with a fraction or an exponent.
+// notIntegers the keys of an object whose number was not written as a plain integer.
 const sources = new WeakMap();
 const notIntegers = new WeakMap();
 export const sourceOf = (value) => sources.get(value);
@@ -205,9 +206,9 @@ export function decode(data, maxBytes, maxDepth) {
     }
   };
   const value = (depth) => {
-    if (depth > maxDepth) throw fail(`more than ${maxDepth} levels`);
     space();
     const start = at;
+    if (depth > maxDepth && "{[".includes(text[at] ?? "x")) throw fail(`more than ${maxDepth} levels`);
     switch (text[at]) {
       case "{": {
         const object = Object.create(null);
@@ -222,7 +223,7 @@ export function decode(data, maxBytes, maxDepth) {
           space();
           const from = at;
           object[key] = value(depth + 1);
-          if (typeof object[key] === "number" && /[.eE]/.test(text.slice(from, at))) loose.add(key);
+          if (typeof object[key] === "number" && !/^[0-9]+$/.test(text.slice(from, at))) loose.add(key);
         });
         sources.set(object, text.slice(start, at));
         notIntegers.set(object, loose);
@@ -252,9 +253,9 @@ export function decode(data, maxBytes, maxDepth) {
 function check(value, shape, what) {
   if (!isObject(value)) throw badJSON(`${what} is no object`);
   const known = new Map(Object.keys(shape).map((k) => [k.replace("?", ""), k])); // the later of "k?" and "k" counts
-  const folded = new Set([...known.keys()].map(fold));
+  const anyCase = new RegExp(`^(${[...known.keys()].join("|")})$`, "iu"); // Unicode's simple folding: also ſ for s
   for (const key of Object.keys(value)) {
-    if (!known.has(key) && folded.has(fold(key))) throw badJSON(`${what}: key ${JSON.stringify(key)} in another case`);
+    if (!known.has(key) && anyCase.test(key)) throw badJSON(`${what}: key ${JSON.stringify(key)} in another case`);
   }
   for (const [key, entry] of known) {
     if (!Object.hasOwn(value, key)) {
@@ -268,10 +269,9 @@ function check(value, shape, what) {
   return value;
 }
 
-// fold takes away the case of letters, the long s and the Kelvin sign included.
-const fold = (key) => key.toUpperCase().toLowerCase();
 const isObject = (v) => typeof v === "object" && v !== null && !Array.isArray(v);
 const isText = (v) => typeof v === "string";
+const isWord = (v) => isText(v) && v !== "";
 const isInteger = (v) => Number.isInteger(v) && v >= 0 && v <= Number.MAX_SAFE_INTEGER;
 const isBoolean = (v) => typeof v === "boolean";
 const anything = () => true;
@@ -280,14 +280,15 @@ const is = (kind) => (v) => isName(kind, v);
 const listOf = (fits, max = Infinity) => (v, what) => Array.isArray(v) && v.length <= max && v.every((item, i) => fits(item, `${what}[${i}]`) !== false);
 const shaped = (shape) => (v, what) => void check(v, shape, what);
 const characters = (min, max) => (v) => isText(v) && [...v].length >= min && [...v].length <= max;
-const isID = (v) => isText(v) && bytes(v) <= 256 && !/\p{Cc}/u.test(v);
+const isID = (v) => isText(v) && bytes(v) <= 256 && !/[\u0000-\u001f\u007f]/.test(v);
 const isDisplayName = characters(1, 128);
+const isRole = (v) => v === "" || isName("role", v); // an empty one is none
 const isPrincipal = (v) => void parsePrincipal(v, badJSON);
 const reverseDNS = /^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$/;
 
 // The core kinds share their keys: what one kind needs is known, and may be absent, in the others.
 const isDigest = (v) => isText(v) && /^sha256:[0-9a-f]{64}$/.test(v);
-const artifact = { name: isText, mediaType: isText, digest: isDigest, size: isInteger };
+const artifact = { name: isDisplayName, mediaType: characters(1, 128), digest: isDigest, size: isInteger };
 const others = { "text?": anything, "data?": anything, "name?": anything, "mediaType?": anything, "digest?": anything, "size?": anything };
 const parts = {
   text: { ...others, kind: isText, text: isText },
@@ -297,13 +298,13 @@ const parts = {
 
 // [MSG-3], [MSG-4]
 function isPart(part, what) {
-  check(part, { kind: isText }, what);
+  check(part, { kind: (v) => isText(v) && bytes(v) <= 128 }, what);
   if (Object.hasOwn(parts, part.kind)) check(part, parts[part.kind], what);
   else if (!reverseDNS.test(part.kind)) throw badJSON(`${what} is of the unknown kind ${JSON.stringify(part.kind)}`);
 }
 
 const messageShape = {
-  id: isID, ts: isInteger, space: is("space"), "from?": shaped({ id: isText, name: isDisplayName, "role?": is("role") }),
+  id: isID, ts: isInteger, space: is("space"), "from?": shaped({ id: isText, name: isDisplayName, "role?": isRole }),
   "channel?": is("channel"), "to?": isPrincipal, "toService?": is("role"),
   parts: listOf(isPart), "mentions?": listOf((v) => isDisplayName(v) && v === v.toLowerCase(), 128), "replyTo?": isID, "contextId?": isID,
 };
@@ -331,16 +332,18 @@ export function receive(subject, data) {
 
 export const dot = (p) => `${p.owner}.${p.actor}`;
 
+const orNull = (fits) => (v, what) => v === null || fits(v, what);
 const presenceShape = {
   card: shaped({
-    id: isPrincipal, name: isDisplayName, kind: oneOf("agent", "endpoint"), "role?": is("role"), "description?": isText,
-    "tags?": listOf(isText), "skills?": listOf(shaped({ id: isText, name: isText, "description?": isText })), "meta?": isObject,
-    "protocolVersion?": isText,
+    id: isPrincipal, name: isDisplayName, kind: oneOf("agent", "endpoint"), "role?": isRole, "description?": isText, "tags?": orNull(listOf(isText)),
+    "skills?": orNull(listOf(shaped({ id: isWord, name: isWord, "description?": isText }))), "meta?": orNull(isObject), "protocolVersion?": isText,
   }),
-  status: oneOf("idle", "waiting", "working", "offline"), "activity?": isText, "attention?": oneOf("open", "dnd", "focus"),
-  "channelModes?": (v) => isObject(v) && Object.entries(v).every(([ch, mode]) => isName("channel", ch) && ["quiet", "muted"].includes(mode)),
-  "condition?": shaped({ code: isText, "source?": isText, "message?": isText, "since?": isInteger }),
-  lifecycleUid: is("uid"), ts: isInteger,
+  status: oneOf("idle", "waiting", "working", "offline"), "activity?": isText, "attention?": oneOf("", "open", "dnd", "focus"),
+  "channelModes?": orNull((v) => isObject(v) && Object.entries(v).every(([ch, mode]) => isName("channel", ch) && ["quiet", "muted"].includes(mode))),
+  "condition?": orNull(shaped({
+    code: (v) => isText(v) && /^[a-z0-9_-]{1,64}$/.test(v), "source?": isText, "message?": isText, "since?": isInteger,
+  })),
+  lifecycleUid: is("uid"), ts: (v) => isInteger(v) && v > 0,
 };
 
 // checkPresence checks a record of section 8 that is stored under key [PRE-3].
@@ -367,7 +370,7 @@ export const codeOf = (error) => (errorCodes.includes(error.code) ? error.code :
 // decodeReply reads a payload of section 10.2 [REP-3].
 export function decodeReply(data) {
   const r = check(decode(data, 1 << 20, 40), {
-    v: oneOf(1), id: isText, ok: isBoolean, "data?": anything,
+    v: oneOf(1), id: is("requestID"), ok: isBoolean, "data?": anything,
     "error?": shaped({
       code: (v) => errorCodes.includes(v) || (isText(v) && reverseDNS.test(v)), "message?": isText, "details?": isObject,
       "outcome?": oneOf("executed", "not-executed", "unknown"),
