@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/internal/header"
 	"github.com/cotal-go/cotal/internal/logkey"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
@@ -167,6 +168,10 @@ func (f *feed) take(msg *nats.Msg) {
 		f.drop(msg.Subject, err)
 		return
 	}
+	if !header.Whole(msg) {
+		f.drop(msg.Subject, errHeader)
+		return
+	}
 	now := time.Now()
 	if msg.Header.Get("KV-Operation") != "" {
 		f.mu.Lock()
@@ -183,6 +188,9 @@ func (f *feed) take(msg *nats.Msg) {
 	f.roster.heard(p, rec, now)
 	f.mu.Unlock()
 }
+
+// errHeader is of a record that the bucket's readers leave out too.
+var errHeader = wire.Errorf(wire.CodeBadRequest, "header block that ends before its length")
 
 func (f *feed) drop(subject string, err error) {
 	f.log.Debug("presence record dropped", logkey.Subject, subject, logkey.Reason, string(wire.ReasonOf(err)), logkey.Error, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/delivery"
+	"github.com/cotal-go/cotal/internal/header/headertest"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -219,6 +220,44 @@ func TestRecordsThatLieAreDropped(t *testing.T) {
 		stop()
 		m.serve(t, nil) // reads the same from the bucket
 		check("read")
+	})
+}
+
+// A record whose header block cannot be read hides nobody else's silence and keeps no delivery from starting.
+func TestRecordsWithHiddenHeadersAreDropped(t *testing.T) {
+	bubble(t, func(t *testing.T, m *mesh) {
+		stop := m.serve(t, nil)
+		ada, eve := lifecycle("ada"), lifecycle("eve")
+		subject, err := wire.PresenceSubject(lab, eve.Principal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := json.Marshal(presence(eve, wire.StatusIdle, "hidden"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := headertest.Dial(t, m.srv, nil)
+		c := m.caller(t, lifecycle("watcher"))
+		check := func(when, gone string) {
+			t.Helper()
+			roster := ask[wire.RosterReply](t, c, wire.CommandRoster, nil)
+			if len(roster.Entries) != 1 || roster.Entries[0].Principal != "local.ada" || roster.Entries[0].Gone != gone || roster.StaleSince != 0 {
+				t.Errorf("%s: roster = %+v, want ada alone, gone %q, not stale", when, roster, gone)
+			}
+		}
+		m.beat(t, ada, wire.StatusIdle, "")
+		raw.Publish(t, subject, "NATS/1.0\r\nnocolon\r\n\r\n", body)
+		check("heard", "")
+		for range 2 * wire.LivenessWindow / time.Second { // ada is silent, eve is not
+			raw.Publish(t, subject, "NATS/1.0\r\nNats-Subject: x\r\n\r\ny: z\r\n\r\n", body)
+			raw.Publish(t, subject, "NATS/1.0 404\r\n\r\nsome: more lines\r\n\r\n", body)
+			time.Sleep(time.Second)
+		}
+		check("silent", wire.GoneSilent)
+		stop()
+		m.beat(t, ada, wire.StatusIdle, "")
+		m.serve(t, nil) // reads the same from the bucket
+		check("read", "")
 	})
 }
 

@@ -112,6 +112,10 @@ func (d *Service) fill(ctx context.Context, p *page) error {
 	for scanned, bytes := 0, 0; ; {
 		q.Limit, q.MaxBytes = min(p.left(), maxScan-scanned), pageRoom-p.size
 		p.held = 0
+		q.Unreadable = func(size int) {
+			scanned, bytes = scanned+1, bytes+size
+			p.skip()
+		}
 		rest, err := space.Read(ctx, d.js, stream, q, func(m *space.Stored) error {
 			scanned, bytes = scanned+1, bytes+len(m.Data)
 			p.add(m)
@@ -191,6 +195,15 @@ func (p *page) add(m *space.Stored) {
 	p.reply.Messages = append(p.reply.Messages, wire.HistoryMessage{
 		Sequence: m.Sequence, TimeMS: m.Time.UnixMilli(), Sender: sender, Message: m.Data,
 	})
+}
+
+// skip counts a stored message that cannot be read, not even its place: it belongs to this page when the page goes on.
+func (p *page) skip() {
+	if p.next != 0 || p.ended {
+		p.held++
+		return
+	}
+	p.reply.Skipped++
 }
 
 // accept checks a stored message as a receiver of the live copy would: the broker can be made to store what nobody

@@ -31,11 +31,15 @@ func lastStart(ctx context.Context, js jetstream.JetStream, stream, filter strin
 // countFrom returns the first message on filter at or after a sequence, and how many there are from it on; 0 and 0
 // when there are none.
 func countFrom(ctx context.Context, js jetstream.JetStream, stream, filter string, seq uint64) (first, count uint64, err error) {
-	rest, err := space.Read(ctx, js, stream, space.Query{Filter: filter, From: seq, Limit: 1, MaxBytes: 1}, func(m *space.Stored) error {
-		first, count = m.Sequence, 1
+	q := space.Query{Filter: filter, From: seq, Limit: 1, MaxBytes: 1, Unreadable: func(int) { count = 1 }}
+	rest, err := space.Read(ctx, js, stream, q, func(*space.Stored) error {
+		count = 1
 		return nil
 	})
-	return first, count + rest.Pending, err
+	if count == 0 {
+		return 0, rest.Pending, err
+	}
+	return rest.Next - 1, count + rest.Pending, err
 }
 
 // search finds the sequence from which on want messages lie. probe returns the first message at or after a sequence

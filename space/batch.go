@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/cotal-go/cotal/internal/header"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -33,6 +34,9 @@ type Query struct {
 	// and 1 MiB.
 	Limit    int
 	MaxBytes int
+	// Unreadable, when set, is called in stored order for each message that is left out because its publisher hid
+	// what the broker says about it, with what it weighs. Such a message counts towards Limit.
+	Unreadable func(size int)
 }
 
 // Rest says what lies after a batch.
@@ -145,59 +149,107 @@ func (r *reader) read(ctx context.Context, q Query, fn func(*Stored) error) (Res
 	if err := r.js.Conn().PublishRequest(r.subject, inbox, body); err != nil {
 		return Rest{}, translate(what, err)
 	}
-	return r.gather(ctx, what, inbox, Rest{Next: req.Seq}, fn)
+	b := batch{what: what, rest: Rest{Next: req.Seq}, fn: fn, unreadable: q.Unreadable}
+	err = r.gather(ctx, inbox, &b)
+	return b.rest, err
 }
 
 // gather takes the answers until the broker says that was all.
-func (r *reader) gather(ctx context.Context, what, inbox string, rest Rest, fn func(*Stored) error) (Rest, error) {
-	var last uint64
+func (r *reader) gather(ctx context.Context, inbox string, b *batch) error {
 	for {
 		var msg *nats.Msg
 		select {
 		case <-ctx.Done():
-			return rest, translate(what, ctx.Err())
+			return translate(b.what, ctx.Err())
 		case msg = <-r.answers:
 		}
 		if msg.Subject != inbox {
 			continue
 		}
-		// A stored message always carries the broker's sequence header, and its end mark never does. A publisher can
-		// store a Status header, so the status alone proves nothing.
-		if _, stored := msg.Header[headerSequence]; !stored {
-			return r.end(what, msg.Header, last, rest)
-		}
-		m, prev, err := parseStored(msg)
-		if err != nil {
-			return rest, wire.Errorf(wire.CodeInternal, "%s: %v", what, err)
-		}
-		if prev != last {
-			return rest, wire.Errorf(wire.CodeUnavailable, "%s: messages between %d and %d were lost on the way", what, last, m.Sequence)
-		}
-		last = m.Sequence
-		rest.Next = last + 1
-		rest.Pending = number(msg.Header, headerPending)
-		if err := fn(m); err != nil {
-			return rest, err
+		if done, err := b.take(msg); done || err != nil {
+			return err
 		}
 	}
 }
 
+// batch is what has come of one request.
+type batch struct {
+	what       string
+	rest       Rest
+	fn         func(*Stored) error
+	unreadable func(size int)
+	last       uint64 // sequence of the last message that could be read
+	hidden     uint64 // messages since then that could not
+}
+
+// take handles one answer and reports whether it was the broker's end mark.
+//
+// A stored message carries the broker's sequence header, and the end mark does not. A publisher can store what looks
+// like an end mark, or end his header block early so that the broker's sequence is not read: only of a header block
+// that was read to its end does this tell the two apart.
+func (b *batch) take(msg *nats.Msg) (done bool, err error) {
+	if !header.Whole(msg) {
+		b.hide(msg)
+		return false, nil
+	}
+	if _, stored := msg.Header[headerSequence]; !stored {
+		return true, b.end(msg.Header)
+	}
+	m, previous, err := parseStored(msg)
+	if err != nil {
+		b.hide(msg)
+		return false, nil
+	}
+	if !b.follows(previous) || m.Sequence <= previous {
+		return false, b.lost(m.Sequence)
+	}
+	b.last, b.hidden = m.Sequence, 0
+	b.rest.Next = m.Sequence + 1
+	b.rest.Pending = number(msg.Header, headerPending)
+	return false, b.fn(m)
+}
+
+// hide leaves a message out.
+func (b *batch) hide(msg *nats.Msg) {
+	b.hidden++
+	if b.unreadable != nil {
+		b.unreadable(msg.Size() - len(msg.Subject) - len(msg.Reply))
+	}
+}
+
+// follows reports whether previous, which the broker says came last, is what did. Of messages that cannot be read only
+// their number is known.
+func (b *batch) follows(previous uint64) bool {
+	if b.hidden == 0 {
+		return previous == b.last
+	}
+	return previous >= b.last+b.hidden
+}
+
+func (b *batch) lost(next uint64) error {
+	return wire.Errorf(wire.CodeUnavailable, "%s: messages between %d and %d were lost on the way", b.what, b.last, next)
+}
+
 // end reads the broker's end mark.
-func (r *reader) end(what string, h nats.Header, last uint64, rest Rest) (Rest, error) {
+func (b *batch) end(h nats.Header) error {
 	switch code := h.Get(headerStatus); code {
 	case "204":
-		if got := number(h, headerLast); got != last {
-			return rest, wire.Errorf(wire.CodeUnavailable, "%s: messages between %d and %d were lost on the way", what, last, got)
+		got := number(h, headerLast)
+		if !b.follows(got) {
+			return b.lost(got)
 		}
-		rest.Pending = number(h, headerPending)
-		return rest, nil
+		if b.hidden > 0 {
+			b.rest.Next = got + 1
+		}
+		b.rest.Pending = number(h, headerPending)
+		return nil
 	case "404":
-		rest.Pending = 0
-		return rest, nil
+		b.rest.Pending = 0
+		return nil
 	case "503":
-		return rest, translate(what, nats.ErrNoResponders)
+		return translate(b.what, nats.ErrNoResponders)
 	default:
-		return rest, wire.Errorf(wire.CodeInternal, "%s: the broker answered %s", what, code)
+		return wire.Errorf(wire.CodeInternal, "%s: the broker answered %s", b.what, code)
 	}
 }
 

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/cotal-go/cotal/internal/header/headertest"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -95,5 +97,64 @@ func TestReadByBatches(t *testing.T) {
 	cancel()
 	if _, err := space.Read(done, js, wire.ChatStream(lab), space.Query{Filter: filter}, nil); !errors.Is(err, wire.ErrDeadline) {
 		t.Errorf("ended context = %v, want deadline-exceeded", err)
+	}
+}
+
+// hidden are header blocks of a publisher that keep the client from reading what the broker appends.
+var hidden = map[string]string{
+	"no colon":     "NATS/1.0\r\nnocolon\r\n\r\n",
+	"not found":    "NATS/1.0 404\r\n\r\nx: y\r\n\r\n",
+	"nobody there": "NATS/1.0 503\r\n\r\nx: y\r\n\r\n",
+	"end mark":     "NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 1\r\n\r\nx: y\r\n\r\n",
+	"own numbers": "NATS/1.0\r\nNats-Subject: cotal.lab.chat.local.boss.general\r\nNats-Sequence: 2\r\nNats-Last-Sequence: 1\r\n" +
+		"Nats-Time-Stamp: 2026-01-01T00:00:00Z\r\nNats-Num-Pending: 1\r\n\r\nx: y\r\n\r\n",
+}
+
+func TestReadLeavesOutWhatHidesTheBrokersWord(t *testing.T) {
+	t.Parallel()
+	for name, block := range hidden {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			js, srv := newSpaceOn(t)
+			ctx := ctxFor(t)
+			raw := headertest.Dial(t, srv, nil)
+			ada := must(wire.ChannelSubject(lab, lifecycle("ada").Principal, "general"))(t)
+			// Hidden, good, hidden, hidden, good, hidden.
+			for i, good := range []bool{false, true, false, false, true, false} {
+				if good {
+					must(js.Publish(ctx, ada, fmt.Appendf(nil, "%d", i+1)))(t)
+				} else {
+					raw.Publish(t, ada, block, []byte("hidden"))
+				}
+			}
+			for limit, want := range map[int]struct {
+				got  string
+				left int
+				rest space.Rest
+			}{
+				0: {"2 2, 5 5", 4, space.Rest{Next: 7}},
+				1: {"", 1, space.Rest{Next: 2, Pending: 5}},
+				2: {"2 2", 1, space.Rest{Next: 3, Pending: 4}},
+				3: {"2 2", 2, space.Rest{Next: 4, Pending: 3}},
+			} {
+				var got []string
+				var left, size int
+				rest, err := space.Read(ctx, js, wire.ChatStream(lab), space.Query{Filter: ada, Limit: limit, From: 1, Unreadable: func(n int) { left++; size += n }},
+					func(m *space.Stored) error {
+						got = append(got, fmt.Sprintf("%d %s", m.Sequence, m.Data))
+						return nil
+					})
+				if s := strings.Join(got, ", "); err != nil || s != want.got || left != want.left || rest != want.rest {
+					t.Errorf("limit %d: Read = %q, %d left out, %+v, %v, want %+v", limit, s, left, rest, err, want)
+				}
+				if size < left*len(block) {
+					t.Errorf("limit %d: %d left out weigh %d", limit, left, size)
+				}
+			}
+			n := 0
+			if err := space.Scan(ctx, js, wire.ChatStream(lab), ada, func(*space.Stored) error { n++; return nil }); err != nil || n != 2 {
+				t.Errorf("Scan = %d messages, %v, want 2", n, err)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/space"
@@ -16,11 +17,19 @@ import (
 
 func newSpace(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	js := connect(t, broker(t))
+	js, _ := newSpaceOn(t)
+	return js
+}
+
+// newSpaceOn also returns the broker.
+func newSpaceOn(t *testing.T) (jetstream.JetStream, *server.Server) {
+	t.Helper()
+	srv := broker(t)
+	js := connect(t, srv)
 	if err := space.Ensure(ctxFor(t), js, lab, nil); err != nil {
 		t.Fatal(err)
 	}
-	return js
+	return js, srv
 }
 
 func sendDirect(t *testing.T, js jetstream.JetStream, to wire.Lifecycle, body string) {

@@ -54,7 +54,11 @@ func Connect(ctx context.Context, o Options) (*nats.Conn, error) {
 		nats.CustomReconnectDelay(reconnectDelay), nats.Timeout(timeout(ctx, o.Timeout)),
 		nats.PermissionErrOnSubscribe(true), nats.ReconnectBufSize(-1),
 		nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
-			log.Warn("broker connection error", logkey.Name, o.Name, logkey.Error, err)
+			level := slog.LevelWarn
+			if errors.Is(err, nats.ErrBadHeaderMsg) {
+				level = slog.LevelDebug // per message, whoever sends it; the readers leave it out
+			}
+			log.Log(context.Background(), level, "broker connection error", logkey.Name, o.Name, logkey.Error, err)
 			if o.OnError != nil {
 				o.OnError(nc, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cotal-go/cotal/internal/header"
+	"github.com/cotal-go/cotal/internal/header/headertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,7 +103,7 @@ func BenchmarkWhole(b *testing.B) {
 
 // wire is a broker between a publisher who writes bytes and the client that the project uses.
 type wire struct {
-	raw *raw
+	raw *headertest.Conn
 	sub *nats.Subscription
 }
 
@@ -128,17 +129,13 @@ func newWire(tb testing.TB) *wire {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &wire{raw: dialRaw(tb, srv), sub: sub}
+	return &wire{raw: headertest.Dial(tb, srv, nil), sub: sub}
 }
 
 // echo publishes a header block as it is and returns what the client makes of it.
 func (w *wire) echo(tb testing.TB, block string) *nats.Msg {
 	tb.Helper()
-	if block == "" {
-		w.raw.write(tb, "PUB echo 4\r\nbody\r\n")
-	} else {
-		w.raw.write(tb, fmt.Sprintf("HPUB echo %d %d\r\n%sbody\r\n", len(block), len(block)+4, block))
-	}
+	w.raw.Publish(tb, "echo", block, []byte("body"))
 	m, err := w.sub.NextMsg(5 * time.Second)
 	if err != nil {
 		tb.Fatalf("echo %q: %v", block, err)
