@@ -115,6 +115,15 @@ func (c *NodeClient) RemoveSpace(ctx context.Context, name string) error {
 	return err
 }
 
+// Heal asks a node whose broker cannot store any more to start it again now, which the node otherwise does by itself within
+// half a minute after the disk has room. It returns before that has happened; see Status. It does nothing in good health.
+//
+// Errors: resource-exhausted while the disk is full.
+func (c *NodeClient) Heal(ctx context.Context) error {
+	_, err := c.call(ctx, verbHeal, "")
+	return err
+}
+
 // Stop asks the node to stop and returns when it has agreed; the process ends shortly after.
 func (c *NodeClient) Stop(ctx context.Context) error {
 	_, err := c.call(ctx, verbStop, "")

@@ -9,8 +9,8 @@
 //
 // A node promises: nothing it accepted is lost when the process is killed; a role that dies is started again with
 // growing pauses and its state is visible in [Node.Status]; credentials of its own roles are renewed before they
-// expire without a gap; several spaces on one node see nothing of each other. It does not promise to heal a
-// broker whose disk is gone.
+// expire without a gap; several spaces on one node see nothing of each other; after its disk was full it says so
+// until there is room, and then stores again. It does not promise to heal a broker whose disk is gone.
 //
 // All methods are safe for concurrent use. The package only assembles; each part has its own package.
 package cotal
@@ -109,7 +109,7 @@ func (n *Node) Ready() <-chan struct{} { return n.ready }
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &running{n: n, ctx: ctx, stop: cancel}
+	r := &running{n: n, ctx: ctx, stop: cancel, hurt: make(chan struct{}, 1), asked: make(chan struct{}, 1)}
 	if err := r.boot(ctx); err != nil {
 		r.shutdown()
 		return fmt.Errorf("start node: %w", err)

@@ -37,7 +37,10 @@ type running struct {
 	mint *mint.Authority
 	auth *auth.Authority
 	ctl  *broker.Control
-	wg   sync.WaitGroup // the node's own service
+	wg   sync.WaitGroup // the node's own service, and what heals the broker
+
+	hurt  chan struct{} // the broker cannot store any more
+	asked chan struct{} // somebody asked to have it healed now
 
 	booted bool // boot went through; set before Run waits
 }
@@ -62,13 +65,11 @@ func (r *running) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	accounts, err := r.accounts(ctx, known)
+	t, err := r.trust(ctx, known)
 	if err != nil {
 		return err
 	}
-	if err := r.startBroker(ctx, broker.Trust{
-		OperatorJWT: r.mint.OperatorJWT(), SystemPublic: r.mint.SystemPublic(), SystemJWT: r.mint.SystemJWT(), Accounts: accounts,
-	}); err != nil {
+	if err := r.startBroker(ctx, t); err != nil {
 		return err
 	}
 	r.ctl, err = r.srv.Control(ctx, systemSource(r.mint, trust.SystemControl), &broker.DialOptions{Logger: n.opts.Logger})
@@ -132,6 +133,7 @@ func (r *running) startBroker(ctx context.Context, t broker.Trust) error {
 	srv, err := broker.Start(ctx, t, &broker.Options{
 		Host: o.Host, Port: o.Port, NoListen: o.NoListen, StoreDir: filepath.Clean(o.StateDir),
 		Transport: o.Transport, SyncInterval: o.SyncInterval, SyncAlways: o.Strict, Logger: o.Logger, Open: o.Open,
+		OnImpaired: r.ill,
 	})
 	if err != nil {
 		return err
@@ -140,6 +142,7 @@ func (r *running) startBroker(ctx context.Context, t broker.Trust) error {
 	r.n.mu.Lock()
 	r.n.srv, r.n.started = srv, time.Now()
 	r.n.mu.Unlock()
+	r.wg.Go(r.keepStoring)
 	return nil
 }
 

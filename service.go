@@ -23,6 +23,7 @@ const (
 	verbStatus      = "status"
 	verbSpaceAdd    = "space-add"
 	verbSpaceRemove = "space-remove"
+	verbHeal        = "heal"
 	verbStop        = "stop"
 )
 
@@ -142,6 +143,8 @@ func (r *running) do(ctx context.Context, verb string, req nodeRequest) (any, er
 		return nil, r.n.AddSpace(ctx, req.Name)
 	case verbSpaceRemove:
 		return nil, r.n.RemoveSpace(ctx, req.Name)
+	case verbHeal:
+		return nil, r.heal()
 	case verbStop:
 		r.n.log.Info("stop asked")
 		return nil, nil

@@ -27,23 +27,59 @@ type Status struct {
 // SpaceStatus is the part of one space in [Status].
 type SpaceStatus struct {
 	Name     string    `json:"name"`
-	Delivery string    `json:"delivery"` // starting, serving, backoff, stopped
+	Delivery string    `json:"delivery"` // starting, serving, backoff, stopped; degraded: served, but nothing can be stored
 	Since    time.Time `json:"since"`
 	Error    string    `json:"error,omitempty"` // why it is not serving
 }
 
-// Healthy reports whether every space serves.
+// Degraded is the state of a space that is served while the broker cannot store for it, because its disk is full or
+// failing. The node heals it once the disk takes data again.
+const Degraded = "degraded"
+
+// Healthy reports whether every space serves and stores.
 func (s Status) Healthy() bool {
 	for _, sp := range s.Spaces {
 		if sp.Delivery != laneServing {
 			return false
 		}
 	}
-	return true
+	return len(s.Broker.Impaired) == 0
 }
 
 // Status asks the node about itself. Errors: [ErrNotReady] while it does not run.
-func (n *Node) Status(_ context.Context) (Status, error) {
+func (n *Node) Status(ctx context.Context) (Status, error) {
+	st, err := n.status()
+	if err == nil && len(st.Broker.Impaired) > 0 {
+		n.degrade(ctx, &st)
+	}
+	return st, err
+}
+
+// degrade says of every space that cannot store since when and why.
+func (n *Node) degrade(ctx context.Context, st *Status) {
+	r := n.running()
+	if r == nil {
+		return
+	}
+	for i := range st.Spaces {
+		sp := &st.Spaces[i]
+		account := ""
+		if r.mint != nil {
+			if rec, err := r.mint.Account(ctx, wire.Space(sp.Name)); err == nil {
+				account = rec.Public
+			}
+		}
+		for _, im := range st.Broker.Impaired {
+			// An account that cannot be told may be that of any space.
+			if account == "" || im.Account == "" || im.Account == account {
+				sp.Delivery, sp.Since, sp.Error = Degraded, im.Since, "cannot store since "+im.Since.Format(time.RFC3339)+": "+im.Reason
+				break
+			}
+		}
+	}
+}
+
+func (n *Node) status() (Status, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.run == nil {

@@ -32,16 +32,16 @@ func kickSubject(serverID string) string { return "$SYS.REQ.SERVER." + serverID 
 
 // Connection is one client of an account, as the broker sees it.
 type Connection struct {
-	ServerID   string `json:"server_id"`
+	ServerID   string `json:"serverId"`
 	ServerName string `json:"server"`
 	CID        uint64 `json:"cid"` // unique on its server until that restarts
 
 	Account string   `json:"account"`
-	UserKey string   `json:"user_key"` // public key of the credential
-	User    string   `json:"user"`     // name in the credential
-	Tags    []string `json:"tags"`     // tags in the credential, spelled as minted
+	UserKey string   `json:"userKey"` // public key of the credential
+	User    string   `json:"user"`    // name in the credential
+	Tags    []string `json:"tags"`    // tags in the credential, spelled as minted
 	// IssuedAt and Expires are those of the credential; Expires is zero when it does not expire.
-	IssuedAt time.Time `json:"issued_at"`
+	IssuedAt time.Time `json:"issuedAt"`
 	Expires  time.Time `json:"expires"`
 
 	Name    string `json:"name"` // what the client calls itself: a claim
@@ -50,13 +50,13 @@ type Connection struct {
 	Address string `json:"address"` // IP, or "" in process
 
 	Start        time.Time `json:"start"`
-	LastActivity time.Time `json:"last_activity"`
+	LastActivity time.Time `json:"lastActivity"`
 	Subs         int       `json:"subs"`
 	// Subscriptions are the subjects, when asked for with WithSubscriptions.
 	Subscriptions []string `json:"subscriptions,omitempty"`
-	MessagesIn    int64    `json:"messages_in"`
-	MessagesOut   int64    `json:"messages_out"`
-	PendingBytes  int      `json:"pending_bytes"`
+	MessagesIn    int64    `json:"messagesIn"`
+	MessagesOut   int64    `json:"messagesOut"`
+	PendingBytes  int      `json:"pendingBytes"`
 }
 
 // HasTags reports whether the connection's credential carries all of tags, spelled exactly so.

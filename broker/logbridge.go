@@ -21,15 +21,27 @@ type logBridge struct {
 	mu    sync.Mutex // guards fatal and ready
 	fatal string
 	ready bool // Start has returned: nobody else will report a fatal line
+
+	ill *illness
 }
 
 var _ server.Logger = (*logBridge)(nil)
 
 func (b *logBridge) Noticef(format string, v ...any) { b.emit(slog.LevelDebug, format, v) }
-func (b *logBridge) Warnf(format string, v ...any)   { b.emit(slog.LevelWarn, format, v) }
-func (b *logBridge) Errorf(format string, v ...any)  { b.emit(slog.LevelWarn, format, v) }
 func (b *logBridge) Debugf(format string, v ...any)  { b.emit(levelTrace, format, v) }
 func (b *logBridge) Tracef(format string, v ...any)  { b.emit(levelTrace, format, v) }
+
+// Warnf and Errorf also listen for the lines that say that nothing can be stored any more: nats-server has no other way
+// to tell that covers consumers.
+func (b *logBridge) Warnf(format string, v ...any) { b.alarm(format, v) }
+
+// Errorf is Warnf: see above.
+func (b *logBridge) Errorf(format string, v ...any) { b.alarm(format, v) }
+
+func (b *logBridge) alarm(format string, v []any) {
+	b.ill.hear(format, v)
+	b.emit(slog.LevelWarn, format, v)
+}
 
 // Fatalf does not end the process. While starting, the text becomes the error of Start; later it is logged.
 func (b *logBridge) Fatalf(format string, v ...any) {

@@ -76,6 +76,9 @@ type Options struct {
 	SyncInterval time.Duration
 	// SyncAlways makes every message durable before it is acknowledged, at a tenth of the rate or less.
 	SyncAlways bool
+	// OnImpaired is called when an account cannot store any more, once for each in one life of the broker. It must not wait
+	// and must not call the broker.
+	OnImpaired func(Impairment)
 	// Logger receives the broker's log. Nil discards.
 	Logger *slog.Logger
 }

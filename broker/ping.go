@@ -31,7 +31,7 @@ type ServerInfo struct {
 	JetStream   bool      `json:"jetstream"`
 	Start       time.Time `json:"start"`
 	Connections int       `json:"connections"`
-	MemoryBytes int64     `json:"memory_bytes"`
+	MemoryBytes int64     `json:"memoryBytes"`
 
 	maxMemory, maxStore int64 // what all accounts together may be promised
 }

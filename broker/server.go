@@ -44,6 +44,7 @@ type Server struct {
 	system  string   // public key of the system account, "" in open mode
 	issuers *issuers // nil in open mode
 	started time.Time
+	ill     *illness
 	pipes   map[*pipe]struct{}
 	down    bool // no broker runs: shut down, or between two lives
 	ended   bool // for good
@@ -130,7 +131,7 @@ func (s *Server) boot(ctx context.Context, t Trust, is *issuers) error {
 		closeResolver(so)
 		return wire.Errorf(wire.CodeFailedPrecondition, "start broker: %v", err)
 	}
-	logs := &logBridge{log: s.opts.Logger}
+	logs := &logBridge{log: s.opts.Logger, ill: &illness{told: s.opts.OnImpaired}}
 	srv.SetLoggerV2(logs, s.opts.Logger.Enabled(ctx, levelTrace), false, false)
 	srv.Start()
 	if err := s.startFailure(ctx, srv, logs); err != nil {
@@ -141,7 +142,7 @@ func (s *Server) boot(ctx context.Context, t Trust, is *issuers) error {
 	}
 	logs.running()
 	s.mu.Lock()
-	s.srv, s.system, s.issuers, s.started, s.down = srv, t.SystemPublic, is, began, false
+	s.srv, s.system, s.issuers, s.started, s.down, s.ill = srv, t.SystemPublic, is, began, false, logs.ill
 	s.mu.Unlock()
 	s.opts.Logger.Info("broker started", logkey.Server, srv.ID(), logkey.URL, s.ClientURL(), logkey.Path, s.store.path,
 		logkey.Count, len(t.Accounts), logkey.Duration, time.Since(began))
@@ -307,6 +308,13 @@ func (s *Server) halt() {
 		_ = p.Close()
 	}
 	s.opts.Logger.Info("broker stopped", logkey.Server, srv.ID(), logkey.Duration, time.Since(began))
+}
+
+// Down reports whether no broker runs: it was shut down, or could not start again in Restart.
+func (s *Server) Down() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
 }
 
 // running is nats-server while there is one.

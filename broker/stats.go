@@ -17,21 +17,23 @@ type Stats struct {
 	Uptime  time.Duration `json:"uptime"`
 
 	Connections      int    `json:"connections"`
-	TotalConnections uint64 `json:"total_connections"` // since the start
+	TotalConnections uint64 `json:"totalConnections"` // since the start
 	Subscriptions    int    `json:"subscriptions"`
-	SlowConsumers    int64  `json:"slow_consumers"` // connections dropped for not reading, since the start
-	MessagesIn       int64  `json:"messages_in"`
-	MessagesOut      int64  `json:"messages_out"`
-	ProcessBytes     int64  `json:"process_bytes"` // resident memory of the whole process
+	SlowConsumers    int64  `json:"slowConsumers"` // connections dropped for not reading, since the start
+	MessagesIn       int64  `json:"messagesIn"`
+	MessagesOut      int64  `json:"messagesOut"`
+	ProcessBytes     int64  `json:"processBytes"` // resident memory of the whole process
 
 	Streams     int    `json:"streams"`
 	Consumers   int    `json:"consumers"`
-	Messages    uint64 `json:"messages"`     // stored in all streams
-	StoreBytes  uint64 `json:"store_bytes"`  // used on disk
-	MemoryBytes uint64 `json:"memory_bytes"` // used by memory streams
-	MaxStore    int64  `json:"max_store"`    // cap on disk in bytes, 0 for none
-	MaxMemory   int64  `json:"max_memory"`   // cap in memory in bytes, 0 for none
-	APIErrors   uint64 `json:"api_errors"`   // refused JetStream requests since the start
+	Messages    uint64 `json:"messages"`    // stored in all streams
+	StoreBytes  uint64 `json:"storeBytes"`  // used on disk
+	MemoryBytes uint64 `json:"memoryBytes"` // used by memory streams
+	MaxStore    int64  `json:"maxStore"`    // cap on disk in bytes, 0 for none
+	MaxMemory   int64  `json:"maxMemory"`   // cap in memory in bytes, 0 for none
+	APIErrors   uint64 `json:"apiErrors"`   // refused JetStream requests since the start
+
+	Impaired []Impairment `json:"impaired,omitempty"` // see Server.Impaired
 }
 
 // Stats reads the broker's counters. Error: unavailable after Shutdown.
@@ -57,6 +59,6 @@ func (s *Server) Stats() (Stats, error) {
 		SlowConsumers: v.SlowConsumers, MessagesIn: v.InMsgs, MessagesOut: v.OutMsgs, ProcessBytes: v.Mem,
 		Streams: js.Streams, Consumers: js.Consumers, Messages: js.Messages,
 		StoreBytes: js.Store, MemoryBytes: js.Memory, MaxStore: s.opts.MaxStore, MaxMemory: s.opts.MaxMemory,
-		APIErrors: js.API.Errors,
+		APIErrors: js.API.Errors, Impaired: s.Impaired(),
 	}, nil
 }

@@ -16,6 +16,7 @@ var skips = map[string][]string{
 	"conformance/js/js_test.go":       {"node is not installed", "the JavaScript NATS client is not installed: run conformance/js/setup"},
 	"broker/refuse_test.go":           {"permission bits do not bind this user", "permission bits say nothing on windows"},
 	"internal/config/resolve_test.go": {"Windows has no permission bits to look at"},
+	"internal/fault/diskfull_test.go": {"only root can mount the filesystem that is filled"},
 	"internal/fault/power_test.go":    {"only root can mount the filesystem whose power is cut", "mkfs.ext4, mount or umount is not installed"},
 }
 

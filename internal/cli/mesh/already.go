@@ -117,6 +117,13 @@ func (p *plan) heal(ctx context.Context, e *command.Env, run *config.Run) (UpRes
 	if err != nil {
 		return UpResult{}, err
 	}
+	if len(st.Broker.Impaired) > 0 {
+		e.Progress("the broker cannot store; starting it again")
+		if err := p.restore(ctx, node); err != nil {
+			return UpResult{}, err
+		}
+		healed = append(healed, "the broker could not store and was started again")
+	}
 	if len(healed) > 0 {
 		if st, err = node.Status(ctx); err != nil {
 			return UpResult{}, p.mute(run, err)
@@ -129,6 +136,29 @@ func (p *plan) heal(ctx context.Context, e *command.Env, run *config.Run) (UpRes
 		res.State = stateHealed
 	}
 	return res, nil
+}
+
+// restore has the broker started again and waits until every space is served and stores.
+func (p *plan) restore(ctx context.Context, node *cotal.NodeClient) error {
+	if err := node.Heal(ctx); err != nil {
+		if errors.Is(err, wire.ErrExhausted) {
+			return command.Hint(err, "make room on the disk; the mesh then stores again by itself, at once with: cotal up --detach")
+		}
+		return err
+	}
+	tick := time.NewTicker(recordEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return command.Hint(wire.Errorf(wire.CodeUnavailable, "the broker of %q is starting again and does not serve yet", p.project.Root), "look again with: cotal status")
+		case <-tick.C:
+		}
+		// Between its two lives the broker answers nobody: that is no error.
+		if st, err := node.Status(ctx); err == nil && st.Healthy() {
+			return nil
+		}
+	}
 }
 
 // serveAll adds the spaces that the records have and the node does not serve.

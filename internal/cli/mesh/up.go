@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -179,7 +180,11 @@ func unserved(spaces []SpaceLine) error {
 			if why == "" {
 				why = "no reason given"
 			}
-			return command.Hint(wire.Errorf(wire.CodeUnavailable, "space %q is %s: %s", s.Name, s.State, why), "it is started again by itself; look again with: cotal status")
+			err := wire.Errorf(wire.CodeUnavailable, "space %q is %s: %s", s.Name, s.State, why)
+			if s.State == cotal.Degraded {
+				return command.Hint(err, "make room on the disk; the mesh then stores again by itself within half a minute, at once with: cotal up --detach")
+			}
+			return command.Hint(err, "it is started again by itself; look again with: cotal status")
 		}
 	}
 	return nil

@@ -179,7 +179,7 @@ func (s *send) Run(ctx context.Context, e *command.Env) error {
 		receipt, err = ep.Direct(ctx, peer.ID(), draft)
 	}
 	if err != nil {
-		return s.explain(err)
+		return s.explain(t.ExplainSilence(ctx, err))
 	}
 	res.ID, res.Stream, res.Sequence, res.Duplicate = receipt.ID, receipt.Stream, receipt.Sequence, receipt.Duplicate
 	return e.Print(res, res.human)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
@@ -241,4 +242,27 @@ func (t *Target) unavailableHint() string {
 		return "the mesh of " + p.Root + " is not running; start it: cotal up --detach"
 	}
 	return "the mesh of " + p.Root + " does not answer; start it again: cotal up --detach"
+}
+
+// askAfter bounds the question why a message was not acknowledged.
+const askAfter = 2 * time.Second
+
+// ExplainSilence adds to an error about an answer that did not come what the node says about itself, when the command
+// speaks with the node anyway.
+func (t *Target) ExplainSilence(ctx context.Context, err error) error {
+	if wire.CodeOf(err) != wire.CodeDeadlineExceeded || t.node == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askAfter)
+	defer cancel()
+	st, asked := t.node.Status(ctx)
+	if asked != nil {
+		return err
+	}
+	for _, sp := range st.Spaces {
+		if sp.Name == string(t.Space()) && sp.Delivery == cotal.Degraded {
+			return command.Hint(err, "space "+sp.Name+" is degraded: "+sp.Error)
+		}
+	}
+	return err
 }
