@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -266,4 +268,44 @@ func TestExpiryOnFakeTime(t *testing.T) {
 		}
 		m.Stop()
 	})
+}
+
+// TestIdleAuthorityIsQuiet lets a mesh stand idle for longer than the authority's own credentials live: it neither tries
+// to come back with an expired one nor fails the next call.
+func TestIdleAuthorityIsQuiet(t *testing.T) {
+	dir := t.TempDir()
+	cotaltest.Bubble(t, func(t *testing.T) {
+		var out lockedBuffer
+		m := cotaltest.New(t, &cotaltest.Options{StateDir: dir, Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		if _, err := m.Node().Authority().Issue(t.Context(), ada(m)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		if _, err := m.Node().Authority().Issue(t.Context(), auth.Request{Space: m.Space(), Actor: "bob"}); err != nil {
+			t.Error(err)
+		}
+		m.Stop()
+		if got := out.String(); got != "" {
+			t.Errorf("an idle mesh warned:\n%s", got)
+		}
+	})
+}
+
+// lockedBuffer is a buffer for a logger of several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

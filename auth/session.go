@@ -18,12 +18,22 @@ import (
 // oneShotLifetime bounds the credentials that the authority mints for its own single steps.
 const oneShotLifetime = 5 * time.Minute
 
+// expiryMargin is how long before its credential expires a session ends.
+const expiryMargin = 5 * time.Second
+
 // session is one connection with the authority profile.
 type session struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	grants *space.Grants
 	renew  time.Time // from then on a fresh one is opened
+	expiry *time.Timer
+}
+
+// close ends the connection. It may be called more than once.
+func (s *session) close() {
+	s.expiry.Stop()
+	s.nc.Close()
 }
 
 // slot keeps the session of one space. The session before it stays open until the next replacement, since calls
@@ -38,7 +48,7 @@ func (sl *slot) close() {
 	defer sl.mu.Unlock()
 	for _, ses := range []*session{sl.now, sl.last} {
 		if ses != nil {
-			ses.nc.Close()
+			ses.close()
 		}
 	}
 	sl.now, sl.last = nil, nil
@@ -65,7 +75,7 @@ func (a *Authority) session(ctx context.Context, s wire.Space) (*session, error)
 		return nil, err
 	}
 	if sl.last != nil {
-		sl.last.nc.Close()
+		sl.last.close()
 	}
 	sl.last, sl.now = sl.now, ses
 	return ses, nil
@@ -88,7 +98,7 @@ func (a *Authority) oneShot(ctx context.Context, s wire.Space, p trust.Profile, 
 	if err != nil {
 		return err
 	}
-	defer ses.nc.Close()
+	defer ses.close()
 	return fn(ses)
 }
 
@@ -106,7 +116,10 @@ func (a *Authority) open(ctx context.Context, s wire.Space, p trust.Profile) (*s
 		nc.Close()
 		return nil, fmt.Errorf("open JetStream of space %q: %w", s, err)
 	}
-	return &session{nc: nc, js: js, grants: space.NewGrants(js, s), renew: creds.RenewAt()}, nil
+	// An idle session ends before its credential does: the broker would drop it, and it would try to come back for ever
+	// with what is no longer accepted.
+	expiry := time.AfterFunc(time.Until(creds.Identity().Expires.Add(-expiryMargin)), nc.Close)
+	return &session{nc: nc, js: js, grants: space.NewGrants(js, s), renew: creds.RenewAt(), expiry: expiry}, nil
 }
 
 // ServiceCredential mints a credential for a role of the deployment itself (delivery, authority, provisioner,
