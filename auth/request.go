@@ -75,7 +75,8 @@ func (r Request) newGrant(by string) trust.Grant {
 	}
 }
 
-// merge applies the request to an active grant and says whether anything changed.
+// merge applies the request to an active grant and says whether anything changed. A change begins a new epoch, so that a
+// credential that is being made under the lists before it is not handed out after it.
 func (r Request) merge(g trust.Grant) (trust.Grant, bool, error) {
 	if g.Kind != r.kind {
 		return g, false, wire.Errorf(wire.CodeAlreadyExists, "issue credential for %q: the name is granted as %s, not %s", g.Principal(), g.Kind, r.kind)
@@ -94,6 +95,9 @@ func (r Request) merge(g trust.Grant) (trust.Grant, bool, error) {
 	}
 	if r.Label != "" && r.Label != g.Label {
 		g.Label, changed = r.Label, true
+	}
+	if changed {
+		g.Epoch++
 	}
 	return g, changed, nil
 }
