@@ -161,7 +161,7 @@ func TestWireLinksTheStandardLibraryOnly(t *testing.T) {
 // that is not here may be imported by nobody.
 var importers = map[string][]string{
 	"github.com/nats-io/nats-server/v2":           {"broker"},
-	"github.com/nats-io/nats.go":                  {"broker", "space", "control", "endpoint", "auth", "delivery", "internal/dial", "internal/cli", "internal/bench", ".", "cotaltest"},
+	"github.com/nats-io/nats.go":                  {"broker", "space", "control", "endpoint", "auth", "delivery", "internal/dial", "internal/header", "internal/cli", "internal/bench", ".", "cotaltest"},
 	"github.com/nats-io/jwt/v2":                   {"trust", "broker", "auth"},
 	"github.com/nats-io/nkeys":                    {"trust", "signer", "broker", "auth"},
 	"github.com/nats-io/nuid":                     {"internal/bench"},
