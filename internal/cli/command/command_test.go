@@ -139,3 +139,23 @@ func TestPrint(t *testing.T) {
 		t.Errorf("JSON = %q, want %q", got, want)
 	}
 }
+
+// TestJSONIsHarmless prints the same value, without a character that acts on a terminal.
+func TestJSONIsHarmless(t *testing.T) {
+	e, out, _ := newEnv()
+	e.JSON = true
+	want := map[string]string{"a\u202e": "\u202etxt.exe \u0085\x7f\x1b[2J \u2028\u2066 \U000e0041 été 👩\u200d💻 <a>"}
+	if err := e.Print(want, nil); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]string
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("value changed (-want +got):\n%s", diff)
+	}
+	if strings.ContainsAny(out.String(), "\u202e\u0085\x7f\x1b\u2028\u2066\U000e0041") || !strings.Contains(out.String(), "été 👩\u200d💻 <a>") {
+		t.Errorf("printed %q", out.String())
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf16"
 )
 
 // Version is the value of the field "v" of everything that --json prints. Fields are added under the same version;
@@ -45,10 +46,31 @@ func (e *Env) writeJSON(w io.Writer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
-	if _, err := w.Write(b.Bytes()); err != nil {
+	if _, err := w.Write(shown(b.Bytes())); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil
+}
+
+// shown is JSON with the characters escaped that act on a terminal or on the order of a text: the same value, and whoever
+// prints it sees what it says. They occur in strings alone.
+func shown(line []byte) []byte {
+	act := func(r rune) bool { return r >= 0x7f && hostile(r, true) }
+	if !bytes.ContainsFunc(line, act) {
+		return line
+	}
+	var b bytes.Buffer
+	for _, r := range string(line) {
+		switch high, low := utf16.EncodeRune(r); {
+		case !act(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.Bytes()
 }
 
 // Note tells a person something beside the result, on standard error. With --json it says nothing: what matters is
