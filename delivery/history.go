@@ -3,11 +3,15 @@ package delivery
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
 )
+
+// lastMS is the last point in time that the broker can compare with, in the year 2262; what is later is after everything.
+const lastMS = math.MaxInt64 / int64(time.Millisecond)
 
 const (
 	// pageRoom is what a page may hold in messages: the reply around them takes the rest.
@@ -107,7 +111,7 @@ func (d *Service) fill(ctx context.Context, p *page) error {
 			return err
 		}
 	case p.in.Since > 0 && time.UnixMilli(p.in.Since).After(q.Since):
-		q.Since = time.UnixMilli(p.in.Since)
+		q.Since = time.UnixMilli(min(p.in.Since, lastMS))
 	}
 	for scanned, bytes := 0, 0; ; {
 		q.Limit, q.MaxBytes = min(p.left(), maxScan-scanned), pageRoom-p.size
