@@ -65,6 +65,9 @@ func (r *running) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.mint.CheckSeeds(ctx); err != nil {
+		return err
+	}
 	t, err := r.trust(ctx, known)
 	if err != nil {
 		return err
