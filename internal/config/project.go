@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -84,7 +85,7 @@ func (p *Project) LogFile() string { return filepath.Join(p.Dir, "log", "up.log"
 // Lock takes the lock that the process which runs the project's mesh holds, and returns what gives it back. It
 // returns nil without an error when another process holds it. The system gives the lock back when its holder dies.
 func (p *Project) Lock() (release func(), err error) {
-	path := filepath.Join(p.Dir, "run", "up.lock")
+	path := p.lockFile()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, wire.Errorf(wire.CodeFailedPrecondition, "make folder of %q: %v", path, err)
 	}
@@ -96,7 +97,26 @@ func (p *Project) Lock() (release func(), err error) {
 	if !ok {
 		return nil, nil
 	}
+	_ = os.Truncate(path, 0) // what an earlier holder left there is over
 	return func() { _ = l.Close() }, nil
+}
+
+// lockedRun is the run that the holder of the lock left in the lock file, nil when nobody holds it or the holder is only
+// starting. Unlike the record, it cannot outlive its process.
+func (p *Project) lockedRun() *Run {
+	var r Run
+	if readRecord(p.lockFile(), &r, &r.V) != nil {
+		return nil
+	}
+	release, err := p.Lock()
+	if err != nil {
+		return nil
+	}
+	if release != nil {
+		release()
+		return nil
+	}
+	return &r
 }
 
 // CredsKey is the key of a named credential in the secret store of the project.
@@ -161,6 +181,7 @@ func (p *Project) SavePort(port int) error {
 
 func (p *Project) portFile() string     { return filepath.Join(p.Dir, "run", "port") }
 func (p *Project) settingsFile() string { return filepath.Join(p.Dir, "config.json") }
+func (p *Project) lockFile() string     { return filepath.Join(p.Dir, "run", "up.lock") }
 func (p *Project) runFile() string      { return filepath.Join(p.Dir, "run", "up.json") }
 
 // Settings reads what the project remembers; the zero value when it remembers nothing yet.
@@ -200,23 +221,34 @@ func (p *Project) SaveSettings(s Settings) error {
 	return writeRecord(p.settingsFile(), s, 0o644)
 }
 
-// Run reads the record of the last start, or returns nil when there is none.
+// Run reads the record of the last start, or returns nil when there is none. When the record is gone or cannot be read
+// while its process runs, it is what that process left in its lock file.
 func (p *Project) Run() (*Run, error) {
 	var r Run
 	err := readRecord(p.runFile(), &r, &r.V)
+	if err == nil {
+		return &r, nil
+	}
+	if held := p.lockedRun(); held != nil {
+		return held, nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &r, nil
+	return nil, err
 }
 
-// SaveRun writes the record of a start.
+// SaveRun writes the record of a start. The caller holds the lock.
 func (p *Project) SaveRun(r Run) error {
 	r.V = RecordVersion
-	return writeRecord(p.runFile(), r, 0o600)
+	if err := writeRecord(p.runFile(), r, 0o600); err != nil {
+		return err
+	}
+	// In place, because the lock is on this very file. Where a locked file cannot be written the record is all there is.
+	if data, err := json.Marshal(r); err == nil {
+		_ = os.WriteFile(p.lockFile(), data, 0o600)
+	}
+	return nil
 }
 
 // ForgetRun removes the record of a start; it is idempotent.
