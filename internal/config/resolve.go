@@ -100,6 +100,9 @@ type Config struct {
 	TLSName string
 	// Open says that the target is a mesh without authentication.
 	Open bool
+	// Guessed says that the project is that of a mesh which nobody named and which is not that of the working folder:
+	// the current mesh of the machine, or its only one.
+	Guessed bool
 }
 
 // Values lists all values in the order in which they are shown.
@@ -238,6 +241,7 @@ func (r *resolver) pick() error {
 	if err != nil {
 		return err
 	}
+	r.cfg.Guessed = cur != nil || len(r.meshes) == 1
 	if cur != nil {
 		return r.take(cur, "current")
 	}

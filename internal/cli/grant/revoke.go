@@ -89,6 +89,9 @@ func (r *revoke) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer t.Close()
+	if err := t.Own("revoke", r.operands()...); err != nil {
+		return err
+	}
 	node, err := t.Node(ctx)
 	if err != nil {
 		return err
@@ -114,6 +117,14 @@ func (r *revoke) Run(ctx context.Context, e *command.Env) error {
 	res.Principal, res.Keys, res.Kicked = p.String(), done.Keys, done.Kicked
 	res.File = r.removeFile(ctx, t, p)
 	return e.Print(res, res.human)
+}
+
+// operands repeats what was named.
+func (r *revoke) operands() []string {
+	if r.key != "" {
+		return []string{"--key", r.key}
+	}
+	return []string{r.name}
 }
 
 // removeFile removes the file that mint wrote for the name: it opens nothing any more. Another file under that name

@@ -16,7 +16,9 @@ import (
 
 const downLong = `
 Asks the mesh of this project to stop and waits until it is gone. What was acknowledged stays stored; the next
-"cotal up" continues with it.
+"cotal up" continues with it. When it does not run there is nothing to do, and that is no error.
+
+Outside a project nothing is stopped unless --server or --space names the mesh.
 
 A mesh that does not answer is sent a signal, but only after its process was found to be the recorded one: number
 and start time must both match. A process that is somebody else's is never signalled.
@@ -46,7 +48,7 @@ type DownResult struct {
 	Root string `json:"root"`
 	URL  string `json:"url"`
 	PID  int    `json:"pid"`
-	How  string `json:"how"` // asked, signalled, gone
+	How  string `json:"how"` // asked, signalled, gone, not-running
 }
 
 // Ways in which a mesh ended.
@@ -54,10 +56,13 @@ const (
 	howAsked     = "asked"
 	howSignalled = "signalled"
 	howGone      = "gone"
+	howIdle      = "not-running"
 )
 
 func (r DownResult) human(p *command.Printer) {
 	switch r.How {
+	case howIdle:
+		p.Line("the mesh of %s is not running; nothing to stop", r.Root)
 	case howGone:
 		p.Line("the mesh of %s had ended already (pid %d); its record is removed", r.Root, r.PID)
 	case howSignalled:
@@ -77,6 +82,9 @@ func (d *down) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer t.Close()
+	if err := t.Own("down"); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.wait)
 	defer cancel()
 	if t.Config.Run == nil {
@@ -99,7 +107,11 @@ func (d *down) Run(ctx context.Context, e *command.Env) error {
 func (d *down) unrecorded(ctx context.Context, e *command.Env, t *target.Target) error {
 	c := t.Config
 	if err := t.Running(); err != nil {
-		return err
+		if !d.idle(c) {
+			return err
+		}
+		res := DownResult{V: command.V1, Root: c.Project.Root, How: howIdle}
+		return e.Print(res, res.human)
 	}
 	node, err := t.Node(ctx)
 	if err != nil {
@@ -118,6 +130,19 @@ func (d *down) unrecorded(ctx context.Context, e *command.Env, t *target.Target)
 	}
 	res := DownResult{V: command.V1, Root: c.Project.Root, URL: c.Server.Value, PID: st.PID, How: howAsked}
 	return e.Print(res, res.human)
+}
+
+// idle reports whether nobody runs the mesh of the project, nor is about to.
+func (d *down) idle(c *config.Config) bool {
+	if c.Project == nil {
+		return false
+	}
+	release, err := c.Project.Lock()
+	if err != nil || release == nil {
+		return false
+	}
+	release()
+	return true
 }
 
 // end asks the node; without an answer it signals the recorded process.

@@ -134,7 +134,7 @@ func (c *clearing) Run(ctx context.Context, e *command.Env) error {
 	if err := wire.ValidateRole(c.role); err != nil {
 		return err
 	}
-	t, node, err := dial(ctx, e)
+	t, node, err := dial(ctx, e, "clear", c.role)
 	if err != nil {
 		return err
 	}
@@ -162,10 +162,17 @@ func (c *clearing) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-func dial(ctx context.Context, e *command.Env) (*target.Target, *cotal.NodeClient, error) {
+// dial connects to the node; a command that removes names its verb and operand, and does so in no mesh that is only guessed.
+func dial(ctx context.Context, e *command.Env, removes ...string) (*target.Target, *cotal.NodeClient, error) {
 	t, err := target.Open(e)
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(removes) > 0 {
+		if err := t.Own("role", removes...); err != nil {
+			t.Close()
+			return nil, nil, err
+		}
 	}
 	node, err := t.Node(ctx)
 	if err != nil {

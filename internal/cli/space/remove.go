@@ -64,12 +64,15 @@ func (r *remove) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	t, node, err := dial(ctx, e)
+	t, node, err := dial(ctx, e, "rm", r.name)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
 	content, err := count(ctx, node, s)
+	if errors.Is(err, wire.ErrNotFound) {
+		return command.Hint(wire.Errorf(wire.CodeNotFound, "no space %q in this mesh", r.name), "which spaces there are: cotal space list")
+	}
 	if err != nil {
 		return t.Explain(err)
 	}

@@ -84,11 +84,18 @@ func (a *add) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// dial connects to the node. The space flag plays no part: the commands name theirs as an operand.
-func dial(ctx context.Context, e *command.Env) (*target.Target, *cotal.NodeClient, error) {
+// dial connects to the node. The space flag plays no part: the commands name theirs as an operand. A command that
+// removes names its verb and operand, and does so in no mesh that is only guessed.
+func dial(ctx context.Context, e *command.Env, removes ...string) (*target.Target, *cotal.NodeClient, error) {
 	t, err := target.Open(e)
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(removes) > 0 {
+		if err := t.Own("space", removes...); err != nil {
+			t.Close()
+			return nil, nil, err
+		}
 	}
 	node, err := t.Node(ctx)
 	if err != nil {
