@@ -302,8 +302,10 @@ func (l *link) onError(sub *nats.Subscription, err error) {
 		}
 	case errors.Is(err, nats.ErrSlowConsumer):
 		if sub != nil && sub.Type() != nats.ChanSubscription { // else a probe of confirm, which nobody reads
+			l.e.breaks.Add(1)
 			l.e.events.emit(EventOverflow{Subject: sub.Subject})
 		}
+	case errors.Is(err, nats.ErrBadHeaderMsg): // whoever receives it reports it
 	case l.isRetired(): // nobody waits for it, and the renewal that retired it has reported
 	case isAuthError(err):
 		l.refused.Add(1)
@@ -341,6 +343,7 @@ func (l *link) onDisconnect(nc *nats.Conn, err error) {
 		nc.Close() // what it still waited for is on the next link, or lost and reported
 		return
 	}
+	l.e.breaks.Add(1)
 	l.e.events.emit(EventDisconnected{Err: err})
 }
 

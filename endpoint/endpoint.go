@@ -40,6 +40,7 @@ type Endpoint struct {
 	caller     atomic.Pointer[control.Caller] // made at the first call, under topo
 	kick       chan struct{}                  // capacity 1, wakes the renewal
 	quit       chan struct{}                  // closed when the endpoint begins to close
+	breaks     atomic.Uint64                  // times when live messages may have been missed
 	unenrolled atomic.Bool                    // a queue of an open space is gone
 	closing    atomic.Bool
 	closed     chan struct{} // closed when nothing of the endpoint runs any more
@@ -110,6 +111,9 @@ func (e *Endpoint) wake() {
 // Close ends the endpoint gracefully: it says offline, finishes the handlers that run and gives unhandled direct and
 // role messages back, lets sends that wait for the broker finish, and disconnects. Each stage is bounded by
 // Options.CloseTimeout. Later calls return the same result.
+//
+// Close waits for the handlers that run, so a handler must not call it: it would wait for itself, for CloseTimeout. It
+// starts a goroutine that does, or tells the program to end.
 //
 // Its error has code deadline-exceeded when a handler or OnEvent did not return in time; it then still runs, and Done
 // closes when it has returned.

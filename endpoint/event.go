@@ -53,6 +53,10 @@ type EventGap struct {
 	// From and To bound, inclusively, the stream sequences among which at least one message of this sender on
 	// this channel was missed; To is the last of them.
 	From, To uint64
+	// Possible says that it is not certain: the connection was lost, or messages were dropped, before this sender was
+	// heard for the first time on this channel, so that what came before may have been missed or may be older
+	// than the subscription. From is then 1.
+	Possible bool
 }
 
 // EventOverflow says that a handler was slower than its messages for so long that some were dropped. EventGap names
@@ -76,7 +80,7 @@ type EventDenied struct {
 	Err     *wire.Error
 }
 
-// EventPanic says that a handler panicked. A direct or role message was given back to be delivered again.
+// EventPanic says that a handler panicked, or ended its goroutine as runtime.Goexit and a test's FailNow do. A direct or role message was given back to be delivered again.
 type EventPanic struct {
 	Kind   wire.Kind
 	Sender wire.Principal
@@ -110,7 +114,11 @@ func (e EventRenewalFailed) String() string {
 	return fmt.Sprintf("credential not renewed, attempt %d, next in %s: %v", e.Attempt, e.Wait, e.Err)
 }
 func (e EventGap) String() string {
-	return fmt.Sprintf("missed messages of %s on channel %q between sequence %d and %d", e.Sender, e.Channel, e.From, e.To)
+	missed := "missed"
+	if e.Possible {
+		missed = "may have missed"
+	}
+	return fmt.Sprintf("%s messages of %s on channel %q between sequence %d and %d", missed, e.Sender, e.Channel, e.From, e.To)
 }
 func (e EventOverflow) String() string {
 	return fmt.Sprintf("handler of %q too slow, messages dropped", e.Subject)
@@ -135,7 +143,7 @@ func (e EventRenewalFailed) attrs() []any {
 	return []any{logkey.Error, e.Err, logkey.Attempt, e.Attempt, logkey.Wait, e.Wait, logkey.Expires, e.Expires}
 }
 func (e EventGap) attrs() []any {
-	return []any{logkey.Principal, e.Sender.String(), logkey.Channel, e.Channel, logkey.From, e.From, logkey.To, e.To}
+	return []any{logkey.Principal, e.Sender.String(), logkey.Channel, e.Channel, logkey.From, e.From, logkey.To, e.To, logkey.Possible, e.Possible}
 }
 func (e EventOverflow) attrs() []any { return []any{logkey.Subject, e.Subject} }
 func (e EventDropped) attrs() []any {

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/internal/header"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -36,18 +38,22 @@ type Subscription struct {
 	filter  string
 	fn      func(*Delivery)
 
-	cur  *feed // where messages come from; guarded by Endpoint.topo
-	left atomic.Bool
+	cur    *feed // where messages come from; guarded by Endpoint.topo
+	left   atomic.Bool
+	breaks uint64 // of the endpoint when the subscription was made
 
 	run   sync.Mutex // held while a message is handled; guards the fields below
 	peers map[string]*peer
 	bytes int // that peers take
 	seen  seen
 	base  uint64 // what was stored after this sequence has been received, whoever sent it
+	hazy  bool   // something may have been missed before base of a subject that is not in peers
 }
 
 // feed is a subscription's body on one link.
 type feed struct {
+	l       *link
+	returns uint64 // how often the connection had come back before
 	sub     *nats.Subscription
 	dropped chan struct{} // closed when the feed never came into use
 	done    chan struct{} // closed after the last message of this feed, and of those before it, was handled
@@ -72,7 +78,11 @@ var noWait = func() <-chan struct{} {
 func (s *Subscription) Pattern() string { return s.pattern }
 
 // Join receives live messages of every channel that the pattern matches. When it returns nil, the broker has accepted
-// the subscription: everything stored from then on arrives, or is reported as an [EventGap].
+// the subscription: everything stored from then on arrives, or is reported as an [EventGap] when the next message of
+// the same sender on the same channel arrives.
+//
+// The handler is called with one message after the other, and must return. It must neither leave its own subscription
+// nor close its endpoint; both wait for it.
 //
 // Errors: bad-request for a bad pattern; permission-denied when the credential does not cover the whole pattern;
 // unavailable or deadline-exceeded when the broker did not confirm; [ErrClosed]. It panics on a nil handler.
@@ -86,7 +96,7 @@ func (e *Endpoint) Join(ctx context.Context, pattern string, fn func(*Delivery))
 	}
 	s := &Subscription{
 		e: e, pattern: pattern, filter: filter, fn: fn,
-		peers: make(map[string]*peer), seen: newSeen(e.opts.DedupSize),
+		peers: make(map[string]*peer), seen: newSeen(e.opts.DedupSize), breaks: e.breaks.Load(),
 	}
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
@@ -135,7 +145,7 @@ func (s *Subscription) Leave(ctx context.Context) error {
 
 // attach subscribes on l. Messages wait until before is closed: until the feed that this one follows has ended.
 func (s *Subscription) attach(l *link, before <-chan struct{}) (*feed, error) {
-	f := &feed{done: make(chan struct{}), dropped: make(chan struct{})}
+	f := &feed{l: l, returns: l.nc.Stats().Reconnects, done: make(chan struct{}), dropped: make(chan struct{})}
 	open := false // used by the subscription's goroutine alone
 	sub, err := l.nc.Subscribe(s.filter, func(m *nats.Msg) {
 		if !open {
@@ -148,7 +158,14 @@ func (s *Subscription) attach(l *link, before <-chan struct{}) (*feed, error) {
 				return
 			}
 		}
-		s.receive(m)
+		returned := false
+		defer func() {
+			if !returned {
+				go s.revive(f) // ends with f.done, which Close and Leave wait for
+			}
+		}()
+		s.receive(f, m)
+		returned = true
 	})
 	if err != nil {
 		return nil, err
@@ -162,6 +179,20 @@ func (s *Subscription) attach(l *link, before <-chan struct{}) (*feed, error) {
 		close(f.done)
 	})
 	return f, sub.SetPendingLimits(s.e.opts.LiveBacklog, s.e.opts.LiveBacklog*liveBacklogBytes)
+}
+
+// revive goes on with a new feed after a handler ended the goroutine of f. What waited there is lost, and shows as a gap.
+func (s *Subscription) revive(f *feed) {
+	s.e.topo.Lock()
+	defer s.e.topo.Unlock()
+	defer close(f.done) // nobody else can: the goroutine that would is gone
+	s.e.breaks.Add(1)
+	if s.cur == f && !s.left.Load() && !s.e.closing.Load() {
+		if next, err := s.attach(f.l, f.done); err == nil { // else the connection is closed, and its successor attaches
+			s.cur = next
+		}
+	}
+	_ = f.sub.Unsubscribe() // a closed connection has ended it already
 }
 
 // liveBacklogBytes is the mean message size that LiveBacklog is thought for; a backlog of larger ones ends sooner.
@@ -202,10 +233,14 @@ func (l *link) confirm(ctx context.Context, filters ...string) (denied []string,
 }
 
 // receive handles one live message.
-func (s *Subscription) receive(m *nats.Msg) {
+func (s *Subscription) receive(f *feed, m *nats.Msg) {
 	s.run.Lock()
 	defer s.run.Unlock()
 	if s.left.Load() {
+		return
+	}
+	if !header.Whole(m) {
+		s.e.drop(m, errHeader())
 		return
 	}
 	p := s.peers[m.Subject]
@@ -221,7 +256,7 @@ func (s *Subscription) receive(m *nats.Msg) {
 		s.e.drop(m, wire.Errorf(wire.CodeBadRequest, "live message without the broker's position"))
 		return
 	}
-	if !s.advance(p, seq, last, at) {
+	if !s.advance(f, p, seq, last, at) {
 		return
 	}
 	msg, err := decode(p.sub, m.Data)
@@ -261,9 +296,10 @@ func (s *Subscription) learn(subject string) (*peer, error) {
 	return p, nil
 }
 
-// forget drops a quarter of the subjects. Gaps of those can then be told only from what was stored after the last of
-// them.
+// forget drops a quarter of the subjects. Gaps of those can then be told for certain only from what was stored after the
+// last of them.
 func (s *Subscription) forget() {
+	s.hazy = true
 	n := len(s.peers)/4 + 1
 	for subject, p := range s.peers {
 		if n == 0 {
@@ -278,33 +314,49 @@ func (s *Subscription) forget() {
 
 // advance moves a peer's position to seq and reports whether the message is new. last is the sequence before it on the
 // same subject: if that was not received, there is a gap.
-func (s *Subscription) advance(p *peer, seq, last uint64, at time.Time) bool {
+func (s *Subscription) advance(f *feed, p *peer, seq, last uint64, at time.Time) bool {
 	if seq <= p.last {
 		if !at.After(p.at) {
 			return false // the same again, from the overlap of two links
 		}
-		// Newer by time, older by number: the stream was made anew.
-		s.base = 0
-		for _, other := range s.peers {
-			other.last, other.at = 0, time.Time{}
-		}
+		// Newer by time, older by number: the stream was made anew. The others show that themselves.
+		p.last = 0
 	}
-	known := p.last
-	if known == 0 {
-		known = s.base
-	}
-	if known > 0 && last > known {
-		s.e.events.emit(EventGap{Sender: p.sub.Sender, Channel: p.sub.Channel, From: known + 1, To: last})
-	}
+	s.tellGap(f, p, last)
 	if s.base == 0 {
 		s.base = seq
+		s.hazy = s.hazy || s.interrupted(f)
 	}
 	p.last, p.at = seq, at
 	return true
 }
 
-// livePosition reads the broker's headers of a live copy. The publisher may have sent headers of the same names; the
-// broker's come last.
+// tellGap reports that last, or what came before it, was not received. Of a subject not heard before that is certain
+// only when last is after base: else it may have been stored before the subscription was made.
+func (s *Subscription) tellGap(f *feed, p *peer, last uint64) {
+	gap := EventGap{Sender: p.sub.Sender, Channel: p.sub.Channel, To: last}
+	switch known := cmp.Or(p.last, s.base); {
+	case known > 0 && last > known:
+		gap.From = known + 1
+	case p.last == 0 && last > 0 && (s.base == 0 || s.hazy) && s.interrupted(f):
+		gap.From, gap.Possible = 1, true
+	default:
+		return
+	}
+	s.e.events.emit(gap)
+}
+
+// interrupted reports whether the subscription may have missed anything since it was made.
+func (s *Subscription) interrupted(f *feed) bool {
+	if s.e.breaks.Load() != s.breaks || f.l.nc.Stats().Reconnects != f.returns {
+		return true // the second tells before the first, which callbacks count
+	}
+	dropped, err := f.sub.Dropped()
+	return dropped > 0 || err != nil
+}
+
+// livePosition reads the broker's headers of a live copy whose header block is whole. The publisher may have sent headers
+// of the same names; the broker's come last.
 func livePosition(h nats.Header) (seq, last uint64, at time.Time, ok bool) {
 	seq, err := strconv.ParseUint(wire.BrokerHeader(h[headerSequence]), 10, 64)
 	if err != nil || seq == 0 {
@@ -329,16 +381,29 @@ func decode(sub wire.Subject, data []byte) (*wire.Message, error) {
 	return msg, nil
 }
 
-// invoke runs a handler and survives its panic, which it reports.
+// invoke runs a handler and survives its panic, which it reports. A handler that ends its goroutine, as a failing test
+// does, is reported too; whoever calls invoke goes on in another goroutine.
 func (e *Endpoint) invoke(fn func(*Delivery), d *Delivery) (panicked bool) {
+	returned := false
 	defer func() {
-		if v := recover(); v != nil {
-			panicked = true
-			e.events.emit(EventPanic{Kind: d.Kind, Sender: d.Sender, Value: v, Stack: debug.Stack()})
+		if returned {
+			return
 		}
+		panicked = true
+		v := recover()
+		if v == nil {
+			v = "the handler ended its goroutine"
+		}
+		e.events.emit(EventPanic{Kind: d.Kind, Sender: d.Sender, Value: v, Stack: debug.Stack()})
 	}()
 	fn(d)
+	returned = true
 	return false
+}
+
+// errHeader is of a message whose publisher hid what the broker says about it.
+func errHeader() error {
+	return wire.Errorf(wire.CodeBadRequest, "header block that ends before its length")
 }
 
 // drop reports something received that is no message of this endpoint.

@@ -24,6 +24,11 @@ var (
 // liveCopy publishes what the broker would republish, in a world where anyone may.
 func (w *openWorld) liveCopy(from wire.Principal, channel string, seq, last uint64, data []byte, extra ...string) {
 	w.tb.Helper()
+	w.liveCopyAt(from, channel, seq, last, time.Unix(1700000000, int64(seq)), data, extra...)
+}
+
+func (w *openWorld) liveCopyAt(from wire.Principal, channel string, seq, last uint64, at time.Time, data []byte, extra ...string) {
+	w.tb.Helper()
 	subject := must(wire.LiveSubject(lab, from, channel))(w.tb)
 	h := nats.Header{}
 	for i := 0; i+1 < len(extra); i += 2 {
@@ -31,7 +36,7 @@ func (w *openWorld) liveCopy(from wire.Principal, channel string, seq, last uint
 	}
 	h.Add("Nats-Sequence", strconv.FormatUint(seq, 10))
 	h.Add("Nats-Last-Sequence", strconv.FormatUint(last, 10))
-	h.Add("Nats-Time-Stamp", time.Unix(1700000000, int64(seq)).UTC().Format(time.RFC3339Nano))
+	h.Add("Nats-Time-Stamp", at.UTC().Format(time.RFC3339Nano))
 	if err := w.nc.PublishMsg(&nats.Msg{Subject: subject, Header: h, Data: data}); err != nil {
 		w.tb.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/internal/header"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -135,15 +136,39 @@ func (p *puller) receive(m *nats.Msg) {
 		p.q.giveBack(m)
 		return
 	}
-	p.q.run.Lock()
-	p.q.deliver(m)
-	p.q.run.Unlock()
+	p.deliver(m)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy = false
 	p.heard = time.Now()
 	p.pace(p.heard.Sub(started))
 	p.refillLocked()
+}
+
+func (p *puller) deliver(m *nats.Msg) {
+	p.q.run.Lock()
+	returned := false
+	defer func() {
+		p.q.run.Unlock()
+		if !returned {
+			go p.revive() // ends with p.done, which Close waits for
+		}
+	}()
+	p.q.deliver(m)
+	returned = true
+}
+
+// revive goes on with a new puller after a handler ended this one's goroutine. What waited here comes again when its ack
+// wait has ended.
+func (p *puller) revive() {
+	p.wind()
+	p.mu.Lock()
+	p.ended, p.asked = true, 0
+	p.wound()
+	p.mu.Unlock()
+	_ = p.sub.Unsubscribe() // a closed connection has ended it already
+	p.q.e.restart(p)
+	close(p.done) // nobody else can: the goroutine that would is gone
 }
 
 // pace adapts how many messages are fetched ahead to how long one takes.
@@ -204,7 +229,7 @@ func (p *puller) request(n int) {
 // status reads an answer that is no message.
 func (p *puller) status(m *nats.Msg) {
 	code := statusOf(m)
-	if code == "" || len(m.Data) > 0 {
+	if code == "" || len(m.Data) > 0 || !header.Whole(m) {
 		p.q.e.foreign(m, "queue "+p.q.durable)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/internal/header"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -142,6 +143,10 @@ func (q *queue) deliver(m *nats.Msg) {
 		q.e.foreign(m, "queue "+q.durable)
 		return
 	}
+	if !header.Whole(m) {
+		q.terminate(m, errHeader())
+		return
+	}
 	p, err := q.peer(m.Subject)
 	var msg *wire.Message
 	if err == nil {
@@ -159,12 +164,15 @@ func (q *queue) deliver(m *nats.Msg) {
 		_ = q.e.tryPublish(m.Reply, bodyAck) // if it is lost, the message comes again and is recognised again
 		return
 	}
-	panicked := q.e.invoke(q.fn, d)
-	q.handled(d)
-	if panicked && !d.settled.Load() {
-		pause := min(panicPause<<min(from.delivered-1, 6), maxPanicPause)
-		_ = d.Nak(noContext, pause) // without it the ack wait ends just so
-	}
+	calm := false
+	defer func() { // also when the handler ends the goroutine
+		q.handled(d)
+		if !calm && !d.settled.Load() {
+			pause := min(panicPause<<min(from.delivered-1, 6), maxPanicPause)
+			_ = d.Nak(noContext, pause) // without it the ack wait ends just so
+		}
+	}()
+	calm = !q.e.invoke(q.fn, d)
 }
 
 // giveBack returns a message that was fetched and will not be handled here.

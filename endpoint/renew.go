@@ -232,6 +232,9 @@ func (e *Endpoint) move(ctx context.Context, l *link) (h handover, err error) {
 	}
 	old := e.link.Load()
 	h = handover{old: old}
+	if !old.nc.IsConnected() {
+		e.breaks.Add(1) // its callback may not have come yet
+	}
 	e.link.Store(l)
 	old.retire()
 	for s, f := range next {

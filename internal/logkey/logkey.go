@@ -29,6 +29,7 @@ const (
 	Owner     = "owner"      // first token of a principal
 	Path      = "path"       // file or folder
 	PID       = "pid"        // process id
+	Possible  = "possible"   // whether it is not certain
 	Principal = "principal"  // owner.actor
 	Profile   = "profile"    // profile of a credential
 	Reason    = "reason"     // why something was dropped or refused
