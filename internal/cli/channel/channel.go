@@ -6,6 +6,7 @@ package channel
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ type ListResult struct {
 	Space    wire.Space         `json:"space"`
 	Defaults wire.ChannelConfig `json:"defaults"`
 	Channels []wire.ChannelInfo `json:"channels"`
+	Note     string             `json:"note,omitempty"`
 }
 
 // Run lists, page by page.
@@ -70,6 +72,9 @@ func (list) Run(ctx context.Context, e *command.Env) error {
 	if res.Channels == nil {
 		res.Channels = []wire.ChannelInfo{}
 	}
+	if slices.ContainsFunc(res.Channels, func(c wire.ChannelInfo) bool { return c.DeliveryClass == string(wire.ClassDurable) }) {
+		res.Note = durableNote
+	}
 	return e.Print(res, res.human)
 }
 
@@ -87,9 +92,20 @@ func (r ListResult) human(p *command.Printer) {
 		if c.Config != nil {
 			description = c.Config.Description
 		}
-		rows[i] = []string{"#" + c.Channel, c.DeliveryClass, replay(c.Replay, c.ReplayWindowMS), messages, rights(c), description}
+		rows[i] = []string{"#" + c.Channel, class(c.DeliveryClass), replay(c.Replay, c.ReplayWindowMS), messages, rights(c), description}
 	}
 	p.Table([]string{"channel", "delivery", "replay", "messages", "you", "description"}, rows)
+}
+
+// durableNote says what the class is worth today.
+const durableNote = "delivery durable is recorded and not honoured by this version: it delivers live, at most once"
+
+// class marks the class that is recorded only.
+func class(s string) string {
+	if s == string(wire.ClassDurable) {
+		return s + " (now: live)"
+	}
+	return s
 }
 
 func replay(on bool, windowMS int64) string {
@@ -99,7 +115,7 @@ func replay(on bool, windowMS int64) string {
 	case windowMS == 0:
 		return "all"
 	}
-	return (time.Duration(windowMS) * time.Millisecond).String()
+	return command.Duration(time.Duration(windowMS) * time.Millisecond)
 }
 
 func rights(c wire.ChannelInfo) string {
@@ -119,6 +135,9 @@ Changes the settings of a channel; what is not named stays as it is. With --defa
 of all channels that say nothing themselves are changed. --clear removes the channel's own settings; its messages stay.
 
 The change is refused with exit code 5 when somebody else changed the settings in between.
+
+Delivery durable is recorded for later versions. This one delivers every channel live, at most once, with the history
+for those who missed something.
 `
 
 const setExample = `
@@ -157,7 +176,7 @@ func newSet(t *command.Tree) *cobra.Command {
 	f.BoolVar(&s.clear, "clear", false, "remove the channel's own settings")
 	f.BoolVar(&s.replay, "replay", true, "show history to those who join")
 	f.StringVar(&s.window, "replay-window", "", "how far back, such as 30m, 12h or 7d")
-	f.StringVar(&s.delivery, "delivery", "", "live (at most once, to who is connected) or durable (at least once, for members)")
+	f.StringVar(&s.delivery, "delivery", "", "live (at most once, to who is connected) or durable (recorded; delivered live by this version)")
 	f.StringVar(&s.description, "description", "", "what the channel is for, at most 200 characters")
 	f.StringVar(&s.instructions, "instructions", "", "advice to those who join, at most 2,000 characters")
 	_ = c.RegisterFlagCompletionFunc("delivery", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -171,6 +190,7 @@ type SetResult struct {
 	command.V
 	Space wire.Space `json:"space"`
 	wire.ChannelSetReply
+	Note string `json:"note,omitempty"`
 }
 
 // Run reads, changes and writes, all against one revision.
@@ -198,13 +218,20 @@ func (s *set) Run(ctx context.Context, e *command.Env) error {
 		return t.Explain(err)
 	}
 	res := SetResult{V: command.V1, Space: ep.Space(), ChannelSetReply: reply}
-	return e.Print(res, func(p *command.Printer) {
+	if reply.DeliveryClass == string(wire.ClassDurable) {
+		res.Note = durableNote
+	}
+	err = e.Print(res, func(p *command.Printer) {
 		name := "#" + command.Safe(reply.Channel)
 		if s.defaults {
 			name = "defaults of space " + string(res.Space)
 		}
-		p.Line("%s: delivery %s, replay %s", p.Bold(name), reply.DeliveryClass, replay(reply.Replay, reply.ReplayWindowMS))
+		p.Line("%s: delivery %s, replay %s", p.Bold(name), class(reply.DeliveryClass), replay(reply.Replay, reply.ReplayWindowMS))
 	})
+	if err == nil && res.Note != "" && s.changed("delivery") {
+		e.Note("note: %s", res.Note)
+	}
+	return err
 }
 
 var settings = []string{"replay", "replay-window", "delivery", "description", "instructions"}
