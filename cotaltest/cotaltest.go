@@ -1,6 +1,6 @@
 // Package cotaltest boots a whole mesh inside a test in one line.
 //
-//	m := cotaltest.New(t)
+//	m := cotaltest.New(t, nil)
 //	ada := m.Endpoint(t, "ada", nil)
 //	bob := m.Endpoint(t, "bob", &cotaltest.Peer{Role: "reviewer"})
 //

@@ -1,13 +1,19 @@
 // Command agent is the smallest useful participant: it says hello on a channel, answers direct messages, and does the
 // work that is asked of its role. The credential decides who it is, what it may read and write, and which role it
-// serves; replace the file while the agent runs, and it renews itself without missing a message.
+// serves; replace the file by a later one (cotal mint helper --renew --out helper.creds) while the agent runs, and it renews
+// itself without missing a message.
 //
-//	cotal mint helper --publish team --role reviewer --out helper.creds
+//	cotal mint helper --role reviewer --allow-subscribe team --allow-publish team --out helper.creds
 //	go run ./examples/agent nats://127.0.0.1:4222 helper.creds team
+//	cotal send dm helper "are you there?"
+//
+// A name that was revoked and granted anew is another identity: its credential renews nobody, so the agent of the old one
+// ends with exit code 3 and is started again.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +45,16 @@ func serve(ctx context.Context, out io.Writer, server string, src endpoint.Sourc
 	}
 	o.Description = "answers what it is asked"
 	a := &agent{ctx: ctx, out: out}
-	o.OnEvent = func(e endpoint.Event) { a.print("* %s", e) }
+	misfits := make(chan struct{}, 1) // the newest credential cannot continue the one in use
+	o.OnEvent = func(e endpoint.Event) {
+		a.print("* %s", e)
+		if f, ok := e.(endpoint.EventRenewalFailed); ok && errors.Is(f.Err, wire.ErrPrecondition) {
+			select {
+			case misfits <- struct{}{}:
+			default:
+			}
+		}
+	}
 	ep, err := endpoint.Connect(ctx, server, src, &o)
 	if err != nil {
 		return err
@@ -58,8 +73,16 @@ func serve(ctx context.Context, out io.Writer, server string, src endpoint.Sourc
 		return err
 	}
 	a.print("%s is here", ep.Principal())
-	<-ctx.Done()
-	return nil
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-misfits:
+			if err := a.replaced(ctx, src); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // agent answers messages. The handlers of its two queues run at the same time.
@@ -68,6 +91,16 @@ type agent struct {
 	ep  *endpoint.Endpoint
 	mu  sync.Mutex // guards out
 	out io.Writer
+}
+
+// replaced is an error when the newest credential is another life's: the name was revoked and granted anew, and no
+// renewal will ever succeed.
+func (a *agent) replaced(ctx context.Context, src endpoint.Source) error {
+	c, err := src.Credentials(ctx)
+	if err != nil || c.Identity().Lifecycle == a.ep.Identity().Lifecycle {
+		return nil // it may get better
+	}
+	return wire.Errorf(wire.CodeUnauthenticated, "%q was revoked and granted anew, as another identity; start the agent again", a.ep.Principal())
 }
 
 func (a *agent) print(format string, args ...any) {

@@ -3,12 +3,54 @@ package main
 import (
 	"context"
 	"io"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
 )
+
+// A credential of a later life of the name ends the agent instead of leaving it trying for ever.
+func TestAgentEndsWhenItsNameIsGrantedAnew(t *testing.T) {
+	m := cotaltest.New(t, nil)
+	peer := &cotaltest.Peer{Role: "reviewer"}
+	first := m.Credentials(t, "helper", peer)
+	var newest atomic.Pointer[trust.Credentials]
+	newest.Store(first)
+	src := endpoint.SourceFunc(func(context.Context) (*trust.Credentials, error) { return newest.Load(), nil })
+	here := make(chan struct{})
+	w := writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "is here") {
+			close(here)
+		}
+		return len(p), nil
+	})
+	done := make(chan error, 1)
+	go func() {
+		done <- serve(t.Context(), w, "", src, "team", &endpoint.Options{InProcess: m.InProcess()})
+	}()
+	<-here
+	if _, err := m.Node().Authority().Revoke(t.Context(), m.Space(), first.Identity().Principal); err != nil {
+		t.Fatal(err)
+	}
+	newest.Store(m.Credentials(t, "helper", peer))
+	select {
+	case err := <-done:
+		if wire.CodeOf(err) != wire.CodeUnauthenticated {
+			t.Errorf("serve ended with %v, want unauthenticated", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the agent goes on 20 s after its name was granted anew")
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestAgentAnswers(t *testing.T) {
 	m := cotaltest.New(t, nil)
