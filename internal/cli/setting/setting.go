@@ -81,7 +81,7 @@ or variable says otherwise. Name it by its project folder or by one of its space
 `
 
 const useExample = `
-  cotal config use ~/work/mesh
+  cotal config use ~/mesh
   cotal config use lab
 `
 
