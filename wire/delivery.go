@@ -246,7 +246,8 @@ type EnrolReply struct {
 // BrokerHeader returns the value that the broker gave a header of a stored or republished message, "" when it gave
 // none. The broker appends its headers (Nats-Subject, Nats-Sequence, Nats-Last-Sequence and their like) after those of
 // the publisher without removing any, so of several values only the last is the broker's: the first, which a plain Get
-// returns, is whatever the publisher wrote.
+// returns, is whatever the publisher wrote. That holds of a header block that was read to its end: a publisher can end it
+// early and so hide what the broker appended.
 func BrokerHeader(values []string) string {
 	if len(values) == 0 {
 		return ""
