@@ -121,9 +121,7 @@ func newRoot(t *command.Tree) *cobra.Command {
 	f := root.PersistentFlags()
 	f.BoolVar(&e.JSON, "json", false, "print results and failures as JSON, one object a line")
 	f.BoolVar(&e.Verbose, "verbose", false, "log what happens to standard error")
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return command.Hint(command.Usagef("%v", err), "see: "+c.CommandPath()+" --help")
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t),
 		grant.NewMint(t), grant.NewRevoke(t), grant.NewGrants(t),

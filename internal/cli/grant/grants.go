@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/trust"
@@ -14,8 +15,12 @@ import (
 )
 
 const grantsLong = `
-Lists who is granted what in the space, as the authority's records say now. Names that were revoked are shown with
---all.
+Lists who is granted what in the space, as the authority's records say now, and when the newest credential of each name
+expires. An active name stays granted when all its credentials have expired: cotal mint <name> --renew makes another.
+Names that were revoked are shown with --all.
+
+The lists are those of the grant. The profile of a credential may go beyond them: an observer receives every channel, an
+operator posts to every channel.
 `
 
 const grantsExample = `
@@ -55,7 +60,7 @@ type Line struct {
 	Commands  []string   `json:"commands"`
 	Label     string     `json:"label,omitempty"`
 	Created   time.Time  `json:"created"`
-	Expires   *time.Time `json:"expires,omitempty"`
+	Expires   *time.Time `json:"expires,omitempty"` // of the newest credential that has not expired
 	By        string     `json:"by,omitempty"`
 }
 
@@ -66,9 +71,20 @@ func (r GrantsResult) human(p *command.Printer) {
 	}
 	rows := make([][]string, len(r.Grants))
 	for i, g := range r.Grants {
-		rows[i] = []string{g.Principal, g.Kind, g.State, dash(g.Role), patterns(g.Subscribe), patterns(g.Publish), g.Created.Local().Format(time.DateTime), g.Label}
+		rows[i] = []string{g.Principal, g.Kind, g.State, dash(g.Role), patterns(g.Subscribe), patterns(g.Publish), g.Created.Local().Format(time.DateTime), g.expires(), g.Label}
 	}
-	p.Table([]string{"principal", "kind", "state", "role", "reads", "posts to", "since", "label"}, rows)
+	p.Table([]string{"principal", "kind", "state", "role", "read list", "post list", "since", "expires", "label"}, rows)
+}
+
+// expires is when the newest credential ends, in words.
+func (l Line) expires() string {
+	switch {
+	case l.State != string(trust.GrantActive):
+		return "-"
+	case l.Expires == nil:
+		return "expired"
+	}
+	return l.Expires.Local().Format(time.DateTime)
 }
 
 func dash(s string) string {
@@ -100,11 +116,33 @@ func (g *grants) Run(ctx context.Context, e *command.Env) error {
 		if gr.State == trust.GrantRetired && !g.all {
 			continue
 		}
+		expires, err := newest(ctx, node.Authority(), t.Space(), gr)
+		if err != nil {
+			return t.Explain(err)
+		}
 		res.Grants = append(res.Grants, Line{
 			Principal: gr.Principal().String(), UID: gr.UID, Kind: string(gr.Kind), State: string(gr.State), Role: gr.Role,
 			Subscribe: orEmpty(gr.AllowSubscribe), Publish: orEmpty(gr.AllowPublish), Commands: orEmpty(gr.Scope), Label: gr.Label,
-			Created: gr.CreatedAt, Expires: gr.ExpiresAt, By: gr.By,
+			Created: gr.CreatedAt, Expires: expires, By: gr.By,
 		})
 	}
 	return e.Print(res, res.human)
+}
+
+// newest is when the last of the credentials of an active grant expires; nil when all have.
+func newest(ctx context.Context, a *auth.Authority, s wire.Space, g trust.Grant) (*time.Time, error) {
+	if g.State != trust.GrantActive {
+		return nil, nil
+	}
+	mints, err := a.Credentials(ctx, s, g.UID)
+	if err != nil {
+		return nil, err
+	}
+	var last *time.Time
+	for _, m := range mints {
+		if m.Expires.After(time.Now()) && (last == nil || m.Expires.After(*last)) {
+			last = &m.Expires
+		}
+	}
+	return last, nil
 }

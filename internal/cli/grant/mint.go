@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
@@ -26,7 +27,9 @@ as local.<name>, with the rights given here and until it expires; the broker enf
 
 A channel pattern is a name such as team.backend, with * for one level and > for everything below. Nothing is allowed
 that is not listed: without --allow-subscribe the holder reads no channel, without --allow-publish it posts to none.
-Direct messages to and from the holder always work.
+Direct messages to and from the holder always work. That is an agent; an observer receives every channel and says
+nothing, an admin also reads inboxes, an operator posts to every channel and receives nothing. The history that these
+read is that of --allow-subscribe.
 
 A name that is granted already is refused. With --renew it gets a later credential and keeps its identity, its
 direct messages and the rights that are not named again; a running endpoint takes the new file up by itself.
@@ -64,13 +67,13 @@ func NewMint(t *command.Tree) *cobra.Command {
 		Args: command.One("name", &m.name),
 	}, m)
 	f := c.Flags()
-	f.StringVar(&m.profile, "profile", string(trust.Agent), "agent, observer (reads all channels), admin (reads everything) or operator")
+	f.StringVar(&m.profile, "profile", string(trust.Agent), "agent, observer (receives all channels), admin (also inboxes) or operator (posts everywhere)")
 	f.StringVar(&m.role, "role", "", "role whose messages the holder takes, one holder each")
 	f.StringSliceVar(&m.subscribe, "allow-subscribe", nil, "channel patterns the holder may read")
 	f.StringSliceVar(&m.publish, "allow-publish", nil, "channel patterns the holder may post to")
 	f.StringSliceVar(&m.commands, "allow-command", nil, "further control commands, <endpoint>.<command>")
 	f.StringVar(&m.label, "label", "", "free text kept with the grant")
-	f.DurationVar(&m.ttl, "ttl", 0, "life of the credential (default: the profile's, 24h for agents)")
+	f.Var(command.DurationFlag(&m.ttl), "ttl", "life of the credential, such as 8h or 30d (default: the profile's, 24h for agents)")
 	f.StringVarP(&m.out, "out", "o", "", "file to write, - for standard output (default .cotal/auth/creds/space.<hex>/<name>.creds)")
 	f.BoolVar(&m.renew, "renew", false, "a later credential of a name that is granted; replaces the file")
 	f.BoolVar(&m.force, "force", false, "replace a file that exists")
@@ -99,6 +102,8 @@ type MintResult struct {
 	Subscribe []string   `json:"allowSubscribe"`
 	Publish   []string   `json:"allowPublish"`
 	Commands  []string   `json:"commands"`
+	Reads     []string   `json:"reads"` // channels it receives, by its profile and lists
+	Posts     []string   `json:"posts"` // channels it may post to, likewise
 	UserKey   string     `json:"userKey"`
 	Expires   time.Time  `json:"expires"`
 	File      string     `json:"file,omitempty"`
@@ -109,12 +114,42 @@ func (r MintResult) human(p *command.Printer) {
 	if r.Role != "" {
 		p.Line("  takes messages of role: %s", r.Role)
 	}
-	p.Line("  reads channels: %s", list(r.Subscribe))
-	p.Line("  posts to channels: %s", list(r.Publish))
+	for _, line := range r.rights() {
+		p.Line("  %s", line)
+	}
 	if len(r.Commands) > 0 {
 		p.Line("  commands: %s", list(r.Commands))
 	}
 	p.Line("  credential: %s", r.File)
+}
+
+// rights says what the credential can do, in which the profile may go beyond the lists.
+func (r MintResult) rights() []string {
+	switch trust.Profile(r.Profile) {
+	case trust.Observer, trust.Admin:
+		return []string{"reads channels: all, as messages come", r.history(), "posts to channels: none; no direct messages"}
+	case trust.Operator:
+		return []string{"reads channels: none as messages come", r.history(), "posts to channels: all; sends direct messages, receives none"}
+	}
+	return []string{"reads channels: " + list(r.Subscribe), "posts to channels: " + list(r.Publish)}
+}
+
+func (r MintResult) history() string {
+	if len(r.Subscribe) == 0 {
+		return "reads history of: none; to change that: --allow-subscribe <pattern>"
+	}
+	return "reads history of: " + list(r.Subscribe)
+}
+
+// reach is what a profile receives and may post to.
+func reach(id trust.Identity) (reads, posts []string) {
+	switch id.Profile {
+	case trust.Observer, trust.Admin:
+		return []string{">"}, []string{}
+	case trust.Operator:
+		return []string{}, []string{">"}
+	}
+	return orEmpty(id.Subscribe), orEmpty(id.Publish)
 }
 
 func list(s []string) string {
@@ -135,7 +170,7 @@ func (m *mint) Run(ctx context.Context, e *command.Env) error {
 	if m.out == "-" && e.JSON {
 		return command.Usagef("--out - writes the credential to standard output, where --json writes its result")
 	}
-	if err := wire.ValidateActor(m.name); err != nil {
+	if err := target.CheckActor(m.name); err != nil {
 		return err
 	}
 	t, err := target.Open(e)
@@ -149,7 +184,7 @@ func (m *mint) Run(ctx context.Context, e *command.Env) error {
 	}
 	f, err := m.file(ctx, e, t)
 	if err != nil {
-		return err
+		return m.refused(ctx, node, t.Space(), err)
 	}
 	creds, err := node.Authority().Issue(ctx, auth.Request{
 		Space: t.Space(), Actor: m.name, Profile: trust.Profile(m.profile), Role: m.role, Subscribe: m.subscribe,
@@ -169,6 +204,7 @@ func (m *mint) print(e *command.Env, id trust.Identity, path string) error {
 		V: command.V1, Space: id.Space, Principal: id.Principal.String(), UID: id.UID, Profile: string(id.Profile), Role: id.Role,
 		Subscribe: orEmpty(id.Subscribe), Publish: orEmpty(id.Publish), Commands: orEmpty(id.Commands), UserKey: id.UserKey, Expires: id.Expires, File: path,
 	}
+	r.Reads, r.Posts = reach(id)
 	if path == "" {
 		e.Note("minted %s in space %s until %s", r.Principal, r.Space, r.Expires.Local().Format(time.DateTime))
 		return nil
@@ -185,9 +221,9 @@ func (m *mint) print(e *command.Env, id trust.Identity, path string) error {
 func (m *mint) explain(err error) error {
 	switch {
 	case errors.Is(err, wire.ErrExists):
-		return command.Hint(err, "a later credential of the same identity: cotal mint "+m.name+" --renew", "end that identity first: cotal revoke "+m.name)
+		return command.Hint(err, "a later credential of the same identity: cotal mint "+m.name+" --renew"+m.where(), "end that identity first: cotal revoke "+m.name)
 	case errors.Is(err, wire.ErrNotFound):
-		return command.Hint(err, "grant the name first, without --renew", "which names are granted: cotal grants")
+		return command.Hint(err, "grant the name first, without --renew: cotal mint "+m.name, "which names are granted: cotal grants")
 	}
 	return err
 }
@@ -263,8 +299,38 @@ func isCreds(path string) bool {
 }
 
 func (m *mint) exists(path string) error {
-	return command.Hint(wire.Errorf(wire.CodeAlreadyExists, "credential file %q exists and is not replaced; nothing was granted", path),
-		"a later credential of the same identity: cotal mint "+m.name+" --renew", "write elsewhere with --out <file>, or replace it with --force")
+	return wire.Errorf(wire.CodeAlreadyExists, "credential file %q exists and is not replaced; nothing was granted", path)
+}
+
+// where repeats the file that was named.
+func (m *mint) where() string {
+	if m.out == "" {
+		return ""
+	}
+	return " --out " + m.out
+}
+
+// refused adds to the refusal of a file what works: a granted name is renewed, any other is granted anew in a file that is
+// replaced or another one.
+func (m *mint) refused(ctx context.Context, node *cotal.NodeClient, s wire.Space, err error) error {
+	if !errors.Is(err, wire.ErrExists) {
+		return err
+	}
+	elsewhere := "or write elsewhere with --out <file>"
+	if m.renew {
+		return command.Hint(err, "it holds no credential; to replace it all the same, repeat the command with --force", elsewhere)
+	}
+	all, lerr := node.Authority().List(ctx, s)
+	if lerr != nil {
+		return err
+	}
+	active := slices.ContainsFunc(all, func(g trust.Grant) bool {
+		return g.State == trust.GrantActive && g.Principal() == wire.Principal{Owner: wire.LocalOwner, Actor: m.name}
+	})
+	if active {
+		return command.Hint(err, "a later credential of the same identity: cotal mint "+m.name+" --renew"+m.where(), elsewhere+" besides")
+	}
+	return command.Hint(err, "grant "+m.name+" and replace the file: repeat the command with --force", elsewhere)
 }
 
 func (m *mint) storeError(path string, err error) error {

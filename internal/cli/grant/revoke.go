@@ -154,6 +154,5 @@ func Principal(s string) (wire.Principal, error) {
 	if strings.Contains(s, ".") {
 		return wire.ParsePrincipal(s)
 	}
-	p := wire.Principal{Owner: wire.LocalOwner, Actor: s}
-	return p, p.Validate()
+	return wire.Principal{Owner: wire.LocalOwner, Actor: s}, target.CheckActor(s)
 }

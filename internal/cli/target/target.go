@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -33,6 +34,11 @@ type Target struct {
 // Open resolves what the command means. With --creds the credential must be readable, and its space must be the one
 // that was named, if one was.
 func Open(e *command.Env) (*Target, error) {
+	if name := cmp.Or(e.Flags.Name, e.Getenv(config.EnvName)); name != "" {
+		if err := CheckActor(name); err != nil {
+			return nil, err
+		}
+	}
 	cfg, err := e.Config()
 	if err != nil {
 		return nil, explainConfig(err)
@@ -236,6 +242,8 @@ func (t *Target) Explain(err error) error {
 func (t *Target) unavailableHint() string {
 	p := t.Config.Project
 	switch {
+	case t.link != nil:
+		return "ask who gave you the link whether its mesh still runs"
 	case t.Config.Server.Explicit() || p == nil:
 		return "is a mesh running at " + t.Config.Server.Value + "? start one here: cotal up --detach"
 	case t.Config.Run == nil:
