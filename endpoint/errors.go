@@ -112,7 +112,7 @@ func connectError(where string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return wire.Errorf(wire.CodeUnavailable, "connect to broker %q: cancelled", where)
 	case errors.Is(err, nats.ErrNoServers):
-		return wire.Errorf(wire.CodeUnavailable, "connect to broker %q: nothing answers there", where)
+		return wire.Errorf(wire.CodeUnavailable, "nothing answers at %q", where)
 	}
 	return wire.Errorf(wire.CodeUnavailable, "connect to broker %q: %v", where, err)
 }

@@ -108,6 +108,9 @@ func translate(o Options, err error) error {
 	if o.InProcess != nil {
 		where = "in process"
 	}
+	if errors.Is(err, nats.ErrNoServers) {
+		return wire.Errorf(wire.CodeUnavailable, "nothing answers at %q", where)
+	}
 	return wire.Errorf(wire.CodeUnavailable, "connect to broker %q: %v", where, err)
 }
 

@@ -55,7 +55,8 @@ const dmExample = `
 `
 
 const askLong = `
-Asks a role. Exactly one of its holders takes the message, now or when one comes.
+Asks a role. Exactly one of its holders takes the message, now or when one comes. Where the records of the mesh are at
+hand, a role that nobody is granted yet is told.
 ` + textLong
 
 const askExample = `
@@ -122,6 +123,8 @@ type SendResult struct {
 	Duplicate bool       `json:"duplicate,omitempty"`
 	// Recipient is what the roster said about the peer of a direct message when it was sent.
 	Recipient string `json:"recipient,omitempty"`
+	// Holders is how many names were granted the role that was asked; absent when there were no records to look into.
+	Holders *int `json:"holders,omitempty"`
 }
 
 func (r SendResult) human(p *command.Printer) {
@@ -140,7 +143,11 @@ func (r SendResult) human(p *command.Printer) {
 	case view.KindDirect:
 		line += "; recipient " + r.Recipient + " at send"
 	case view.KindRole:
-		line += "; one holder of the role will take it"
+		if r.Holders != nil && *r.Holders == 0 {
+			line += "; nobody is granted role " + r.To + " yet; it waits"
+		} else {
+			line += "; one holder of the role will take it"
+		}
 	}
 	p.Line("%s", line)
 	p.Line("  %s", p.Dim("from "+r.From+" in space "+string(r.Space)+", id "+command.Safe(r.ID)))
@@ -169,7 +176,13 @@ func (s *send) Run(ctx context.Context, e *command.Env) error {
 		res.To = strings.TrimPrefix(s.to, "#")
 		receipt, err = ep.Post(ctx, res.To, draft)
 	case view.KindRole:
-		receipt, err = ep.Ask(ctx, res.To, draft)
+		if receipt, err = ep.Ask(ctx, res.To, draft); err != nil {
+			break
+		}
+		// What is stored is reported whether or not the records can be read.
+		if n, known, herr := t.Holders(ctx, res.To); known && herr == nil {
+			res.Holders = &n
+		}
 	default:
 		var peer target.Peer
 		if peer, err = t.FindPeer(ctx, ep, strings.TrimPrefix(s.to, "@")); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -58,12 +59,17 @@ func (s *session) begin(ctx context.Context, patterns []string, current string, 
 	s.current = current
 	s.say("you are %s in space %s; /help lists the commands", s.ep.Principal(), s.ep.Space())
 	if current != "" && history > 0 {
-		if err := s.backlog(ctx, history); err != nil {
-			return err
+		if err := s.backlog(ctx, history); err != nil && ctx.Err() == nil {
+			s.say("no history of #%s: %s", current, command.Safe(err.Error()))
 		}
 	}
 	for _, p := range patterns {
-		if err := s.listen(ctx, p); err != nil {
+		err := s.listen(ctx, p)
+		if errors.Is(err, wire.ErrPermissionDenied) && s.posts(p) {
+			s.say("what others say in #%s is not shown: your credential may post there and not read", p)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -77,6 +83,12 @@ func (s *session) begin(ctx context.Context, patterns []string, current string, 
 	}
 	s.watch(ctx)
 	return nil
+}
+
+// posts reports whether the credential may post to the channels of a pattern.
+func (s *session) posts(pattern string) bool {
+	id := s.ep.Identity()
+	return id.Profile == trust.Operator || slices.ContainsFunc(id.Publish, func(have string) bool { return wire.PatternCovers(have, pattern) })
 }
 
 // backlog shows the last stored messages, as far as the channel's settings show them to those who join.
@@ -190,8 +202,16 @@ func (s *session) arrival(p target.Peer, quiet bool) {
 	case !p.Here() && before:
 		s.say("%s is gone", p.Principal)
 	case p.Here() && (p.Status != was.Status || p.Activity != was.Activity) && (p.Activity != "" || p.Status == string(wire.StatusWaiting)):
-		s.say("%s is %s", p.Principal, command.Safe(strings.TrimSpace(p.Status+" "+p.Activity)))
+		s.say("%s is %s", p.Principal, command.Safe(doing(p.Status, p.Activity)))
 	}
+}
+
+// doing is what a peer says it does, as one phrase.
+func doing(status, activity string) string {
+	if activity == "" {
+		return status
+	}
+	return status + ": " + activity
 }
 
 // event tells what happens to the connection. It is called before the screen is there, too.
@@ -238,14 +258,30 @@ func (s *session) refuse(ctx context.Context, err error) {
 	if s.refused++; s.first == nil {
 		s.first = err
 	}
+	f := command.FailureOf(err)
+	f.Error.Hints = inside(err)
 	if s.screen.env.JSON {
-		s.print(command.FailureOf(err), nil)
+		s.print(f, nil)
 		return
 	}
 	s.say("%s", command.Safe(err.Error()))
-	for _, h := range command.Hints(err) {
+	for _, h := range f.Error.Hints {
 		s.say("hint: %s", command.Safe(h))
 	}
+}
+
+// inside are the hints of an error that help in a session: commands of the program are for outside of it.
+func inside(err error) []string {
+	var out []string
+	for _, h := range command.Hints(err) {
+		if !strings.Contains(h, "cotal ") && !strings.Contains(h, "--") {
+			out = append(out, h)
+		}
+	}
+	if errors.Is(err, wire.ErrNotFound) {
+		out = append(out, "who is here: /who")
+	}
+	return out
 }
 
 // do carries out one line.
@@ -266,10 +302,13 @@ func (s *session) do(ctx context.Context, a action) error {
 		if err := s.ep.SetStatus(ctx, wire.Status(a.to), a.text); err != nil {
 			return err
 		}
-		s.say("you are %s", strings.TrimSpace(a.to+" "+a.text))
+		s.say("you are %s", command.Safe(doing(a.to, a.text)))
 		return nil
 	case verbChannel:
-		if err := s.listen(ctx, a.to); err != nil {
+		err := s.listen(ctx, a.to)
+		if errors.Is(err, wire.ErrPermissionDenied) && s.posts(a.to) {
+			s.say("what others say in #%s is not shown: your credential may post there and not read", a.to)
+		} else if err != nil {
 			return err
 		}
 		s.current = a.to
