@@ -235,7 +235,11 @@ func (l *lab) queued(ctx context.Context, role string, receivers int) (measure, 
 		if role != "" {
 			stream, durable = "TASK_bench", "svc_"+rawRole
 		}
-		stop, err := p.consume(ctx, stream, durable, raw)
+		most := 256 // what one pull request may ask for, as the contract says
+		if role != "" {
+			most = 32
+		}
+		stop, err := p.consume(ctx, stream, durable, raw, jetstream.PullMaxMessages(most))
 		if err != nil {
 			return fail(err)
 		}

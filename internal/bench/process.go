@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/auth"
@@ -210,7 +211,7 @@ func (d *daemon) connect(ctx context.Context, creds *trust.Credentials, raw bool
 		return err
 	}
 	id := creds.Identity()
-	stop, err := p.consume(ctx, "DM_bench", fmt.Sprintf("dm_local-%s-%s", id.Actor, id.UID), newTally())
+	stop, err := p.consume(ctx, "DM_bench", fmt.Sprintf("dm_local-%s-%s", id.Actor, id.UID), newTally(), jetstream.PullMaxMessages(256))
 	if err != nil {
 		return err
 	}
