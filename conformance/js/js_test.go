@@ -124,3 +124,14 @@ func TestVectorsInJavaScript(t *testing.T) {
 		t.Errorf("vectors.mjs ran %d vectors, want at least %d", cases, wantVectors)
 	}
 }
+
+// TestLockNamesNoHost: packages come from whatever registry the machine uses, and are known by their digests.
+func TestLockNamesNoHost(t *testing.T) {
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(lock, []byte("://")) || !bytes.Contains(lock, []byte(`"integrity": "sha512-`)) {
+		t.Error("package-lock.json names an address or no digest")
+	}
+}
