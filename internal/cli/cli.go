@@ -100,14 +100,38 @@ func asksJSON(args []string) bool {
 	return false
 }
 
+// strictHelp makes a request for help with a command that does not exist an error.
+func strictHelp(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.Name() != "help" {
+			continue
+		}
+		c.Run, c.RunE = nil, func(_ *cobra.Command, args []string) error {
+			about, rest, err := root.Find(args)
+			if about == nil || err != nil || len(rest) > 0 && about.HasSubCommands() {
+				return usage(root, args, fmt.Errorf("no command %q", strings.Join(args, " ")))
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		}
+	}
+}
+
 // newRoot builds the whole tree.
 func newRoot(t *command.Tree) *cobra.Command {
 	e := t.Env
+	showVersion := false
 	root := &cobra.Command{
 		Use: "cotal", Short: "A mesh for agents and people", Long: strings.TrimSpace(rootLong), Example: strings.Trim(rootExample, "\n"),
 		SilenceErrors: true, SilenceUsage: true, DisableAutoGenTag: true, SuggestionsMinimumDistance: 2,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if showVersion {
+				t.Ran = true
+				return version{}.Run(c.Context(), e)
+			}
+			return c.Help()
+		},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("no command %q", args[0])
@@ -121,6 +145,7 @@ func newRoot(t *command.Tree) *cobra.Command {
 	f := root.PersistentFlags()
 	f.BoolVar(&e.JSON, "json", false, "print results and failures as JSON, one object a line")
 	f.BoolVar(&e.Verbose, "verbose", false, "log what happens to standard error")
+	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print which build this is")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t),
@@ -128,5 +153,7 @@ func newRoot(t *command.Tree) *cobra.Command {
 		person.NewJoin(t), message.NewSend(t), message.NewRead(t), message.NewTail(t), channel.New(t),
 		space.New(t), role.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
 	)
+	root.InitDefaultHelpCmd()
+	strictHelp(root)
 	return root
 }

@@ -97,6 +97,11 @@ func (p *Project) Lock() (release func(), err error) {
 	if !ok {
 		return nil, nil
 	}
+	held, err := l.Stat()
+	if there, serr := os.Stat(path); err != nil || serr != nil || !os.SameFile(held, there) {
+		_ = l.Close()
+		return nil, nil // a start that failed has just taken the file away; who looks again finds the new one
+	}
 	_ = os.Truncate(path, 0) // what an earlier holder left there is over
 	return func() { _ = l.Close() }, nil
 }

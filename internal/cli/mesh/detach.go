@@ -59,7 +59,13 @@ func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan) error {
 	if err != nil {
 		return err
 	}
-	return res.show(e)
+	if err := res.show(e); err != nil {
+		return err
+	}
+	if res.State != stateRunning {
+		nextSteps(e)
+	}
+	return nil
 }
 
 func (u *up) child(e *command.Env, p *plan) (*exec.Cmd, error) {

@@ -24,6 +24,7 @@ type plan struct {
 	strict    bool
 	open      bool
 	known     []string // spaces of the trust records
+	made      bool     // this start made the project folder
 	logLevel  slog.Level
 }
 

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/wire"
 )
 
 const statusLong = `
@@ -46,6 +48,8 @@ type StatusResult struct {
 	Present []target.Peer `json:"present"`
 	// Stale is set when delivery itself has lost sight of the space since then.
 	Stale time.Time `json:"staleSince,omitzero"`
+
+	unseen bool // nobody could say who is present
 }
 
 // Run asks the node, then the space.
@@ -71,6 +75,10 @@ func (s *status) Run(ctx context.Context, e *command.Env) error {
 		}
 	}
 	problem := s.askSpace(ctx, t, &res)
+	if errors.Is(problem, wire.ErrNotFound) {
+		return problem // another space was meant
+	}
+	res.unseen = problem != nil
 	if err := e.Print(res, res.human); err != nil {
 		return err
 	}
@@ -123,6 +131,9 @@ func (r StatusResult) human(p *command.Printer) {
 			}
 			p.Line("%s", line)
 		}
+	}
+	if r.unseen {
+		return
 	}
 	p.Line("present in %s: %s", r.Space, count(len(r.Present)))
 	if !r.Stale.IsZero() {

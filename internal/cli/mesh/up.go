@@ -2,6 +2,10 @@ package mesh
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,23 +90,67 @@ func (u *up) Run(ctx context.Context, e *command.Env) error {
 	}
 	if u.detach {
 		release() // the child takes it
-		return u.runDetached(ctx, e, p)
+		err := u.runDetached(ctx, e, p)
+		if p.made && refusedToStart(err) {
+			p.unmake()
+		}
+		return err
 	}
-	defer release()
-	return p.run(ctx, e, func(r UpResult) error {
+	err = p.run(ctx, e, func(r UpResult) error {
 		if err := e.Print(r, r.human); err != nil {
 			return err
 		}
+		nextSteps(e)
 		e.Note("press Ctrl-C to stop")
 		return nil
 	})
+	release()
+	if p.made && refusedToStart(err) {
+		p.unmake()
+	}
+	return err
+}
+
+// nextSteps tells a person what to do with a mesh that has just come up.
+func nextSteps(e *command.Env) {
+	e.Note("next: cotal send msg general \"hello\"   then: cotal read general, cotal status")
+	e.Note("      cotal mint <name> makes a credential for an agent; cotal down stops the mesh")
+}
+
+// refusedToStart reports whether a start ended in a refusal: nothing of it ran.
+func refusedToStart(err error) bool {
+	return errors.Is(err, wire.ErrConflict) || errors.Is(err, wire.ErrPrecondition) || errors.Is(err, wire.ErrBadRequest)
 }
 
 func (p *plan) lock() (func(), error) {
+	if _, err := os.Lstat(p.project.Dir); errors.Is(err, fs.ErrNotExist) {
+		p.made = true
+	}
 	if err := p.project.Create(); err != nil {
 		return nil, err
 	}
 	return p.project.Lock()
+}
+
+// unmake takes a project folder away again that this start made and that holds nothing yet but what every start writes.
+// With records in it, or with another start at work, it stays.
+func (p *plan) unmake() {
+	if p.project.Trusted() {
+		return
+	}
+	release, err := p.project.Lock()
+	if err != nil || release == nil {
+		return
+	}
+	defer release()
+	dir := p.project.Dir
+	for _, name := range []string{"log/up.log", "log", "run/up.lock", "run", "auth"} {
+		_ = os.Remove(filepath.Join(dir, filepath.FromSlash(name))) // a folder that is not empty stays
+	}
+	if left, err := os.ReadDir(dir); err == nil && len(left) == 1 && left[0].Name() == ".gitignore" {
+		_ = os.Remove(filepath.Join(dir, ".gitignore"))
+		_ = os.Remove(dir)
+	}
 }
 
 // UpResult is what `cotal up --json` prints.

@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
@@ -44,7 +45,9 @@ func CompleteNames(ctx context.Context, e *command.Env) []string {
 func complete(ctx context.Context, e *command.Env, fn func(context.Context, *endpoint.Endpoint)) {
 	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
-	t, err := Open(e)
+	silent := *e
+	silent.Stderr = io.Discard // what it says would stand in the line being completed
+	t, err := Open(&silent)
 	if err != nil {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -74,6 +75,9 @@ func (t *Target) readCreds() error {
 	}
 	if t.creds, err = trust.ParseCredentials(data); err != nil {
 		return wire.Errorf(wire.CodeUnauthenticated, "read credential %q: %v", path, err)
+	}
+	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		t.env.Note("warning: others on this machine can read credential %s, and speak as its holder; take that back: chmod 600 %s", path, path)
 	}
 	own := string(t.creds.Identity().Space)
 	switch s := &t.Config.Space; {
@@ -167,11 +171,11 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 	if t.node != nil {
 		return t.node, nil
 	}
-	store, err := t.Store()
-	if err != nil {
+	if err := t.Running(); err != nil {
 		return nil, err
 	}
-	if err := t.Running(); err != nil {
+	store, err := t.Store()
+	if err != nil {
 		return nil, err
 	}
 	if err := checkTransport(t.Config.Server.Value); err != nil {
@@ -213,7 +217,8 @@ func (t *Target) Running() error {
 		return nil
 	}
 	if c.Project == nil {
-		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh runs: no project here, and none is known on this machine"), "start one here: cotal up --detach")
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh runs: no project here, and none is known on this machine"), "start one here: cotal up --detach",
+			"or join another one with a credential: --server <address> --creds <file>")
 	}
 	if release, err := c.Project.Lock(); err == nil && release == nil {
 		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is starting and not ready yet", c.Project.Root), "look again in a moment")

@@ -41,7 +41,16 @@ func (en Entry) Text(p *command.Printer) {
 	case KindRole:
 		where = "(role " + command.Safe(en.Message.ToService) + ")"
 	}
-	p.Line("%s %s %s: %s", p.Dim(en.Time.Local().Format(time.TimeOnly)), where, p.Bold(command.Safe(Speaker(en.Sender, en.Message))), command.SafeBody(Content(en.Message), "  │ "))
+	p.Line("%s %s %s: %s", p.Dim(stamp(en.Time, time.Now())), where, p.Bold(command.Safe(Speaker(en.Sender, en.Message))), command.SafeBody(Content(en.Message), "  │ "))
+}
+
+// stamp is a time as a person reads it: with its date unless it is today's.
+func stamp(at, now time.Time) string {
+	at, now = at.Local(), now.Local()
+	if at.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return at.Format(time.TimeOnly)
+	}
+	return at.Format(time.DateTime)
 }
 
 // Speaker is the sender as the broker vouches for it; a display name that differs is added as a claim.

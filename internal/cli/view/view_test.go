@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -58,5 +59,16 @@ func TestClaimWithoutIDIsPrinted(t *testing.T) {
 	data, err := json.Marshal(view.Entry{Message: &view.Claim{Parts: []wire.Part{wire.Text("x")}, Channel: "c"}})
 	if err != nil || !strings.Contains(string(data), `"id":""`) {
 		t.Errorf("entry = %s, %v; want an empty id", data, err)
+	}
+}
+
+// A message that is not from today is shown with its date.
+func TestStamp(t *testing.T) {
+	now := time.Date(2026, 3, 2, 0, 30, 0, 0, time.Local)
+	if got, want := view.Stamp(now.Add(-time.Minute), now), "00:29:00"; got != want {
+		t.Errorf("stamp of today = %q, want %q", got, want)
+	}
+	if got, want := view.Stamp(now.Add(-time.Hour), now), "2026-03-01 23:30:00"; got != want {
+		t.Errorf("stamp of yesterday = %q, want %q", got, want)
 	}
 }

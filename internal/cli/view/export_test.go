@@ -1,0 +1,4 @@
+package view
+
+// Stamp exposes how times are shown.
+var Stamp = stamp
