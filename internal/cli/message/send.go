@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -14,6 +15,7 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -192,13 +194,13 @@ func (s *send) Run(ctx context.Context, e *command.Env) error {
 		receipt, err = ep.Direct(ctx, peer.ID(), draft)
 	}
 	if err != nil {
-		return s.explain(t.ExplainSilence(ctx, err))
+		return s.explain(t.ExplainSilence(ctx, err), ep.Identity(), res.To)
 	}
 	res.ID, res.Stream, res.Sequence, res.Duplicate = receipt.ID, receipt.Stream, receipt.Sequence, receipt.Duplicate
 	return e.Print(res, res.human)
 }
 
-func (s *send) explain(err error) error {
+func (s *send) explain(err error, id trust.Identity, to string) error {
 	switch wire.CodeOf(err) {
 	case wire.CodeDeadlineExceeded, wire.CodeCancelled:
 		if s.id != "" {
@@ -206,7 +208,10 @@ func (s *send) explain(err error) error {
 		}
 		return command.Hint(err, "it may be stored; look before sending it again: cotal read")
 	case wire.CodePermissionDenied:
-		return command.Hint(err, "ask the operator of the space for: cotal mint <name> --renew --allow-publish <channel>")
+		if s.kind == view.KindChannel && id.Profile == trust.Agent { // a list that is named replaces the one before
+			want := strings.Join(append(slices.Clone(id.Publish), to), ",")
+			return command.Hint(err, "ask the operator of the space for: cotal mint "+id.Principal.Actor+" --renew --allow-publish '"+want+"'")
+		}
 	}
 	return err
 }

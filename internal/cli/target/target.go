@@ -237,9 +237,14 @@ func (t *Target) Explain(err error) error {
 		if t.creds == nil {
 			return command.Hint(err, "the broker at "+t.Config.Server.Value+" belongs to other trust records; name the right one with --server or --space")
 		}
-		return command.Hint(err, "the credential may be revoked or of another mesh; ask for a new one: cotal mint <name> --renew")
+		name := t.creds.Identity().Principal.Actor
+		return command.Hint(err, "the credential may be revoked or of another mesh; ask for a later one: cotal mint "+name+" --renew; after a revocation: cotal mint "+name)
 	case wire.CodeExpired:
-		return command.Hint(err, "ask for a new credential: cotal mint <name> --renew")
+		name := "<name>"
+		if t.creds != nil {
+			name = t.creds.Identity().Principal.Actor
+		}
+		return command.Hint(err, "ask for a later credential: cotal mint "+name+" --renew")
 	}
 	return err
 }
