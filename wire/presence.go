@@ -74,6 +74,9 @@ type Condition struct {
 // have code bad-request and ReasonJSON, or code sender-mismatch and ReasonSender when the record names another than its
 // key.
 func DecodePresence(key string, data []byte) (*Presence, error) {
+	if what := checkNested(data, MaxNestedDepth-MaxDepth, MaxPresence); what != "" {
+		return nil, malformed(ReasonJSON, "decode presence: %s", what)
+	}
 	p := new(Presence)
 	if err := Decode(data, p, MaxPresence); err != nil {
 		return nil, err

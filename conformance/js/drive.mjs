@@ -460,6 +460,17 @@ await check("the channel list says what may be read and written", async () => {
   equal((await jay.channels(1)).channels.map((c) => c.channel), channels.map((c) => c.channel), "channels page by page");
 });
 
+await check("a presence record nested too deeply hides nobody", async () => {
+  const meta = (levels) => JSON.parse('{"a":'.repeat(levels) + "1" + "}".repeat(levels));
+  for (const levels of [31, 37, 1000]) {
+    const record = { card: { ...mallory.from, kind: "agent", meta: meta(levels) }, status: "idle", lifecycleUid: mallory.me.uid, ts: Date.now() };
+    await mallory.ask(`$KV.cotal_presence_${jay.me.space}.${dot(mallory.me)}`, JSON.stringify(record));
+    await ask({ do: "status", status: "working", activity: `after ${levels} levels` });
+    await views.find((v) => v.principal === bob.principal && v.activity === `after ${levels} levels` && !v.stale, "bob's change");
+    must((await jay.roster()).entries.has(bob.principal), "bob is not in the roster");
+  }
+});
+
 // --- Requests (10) ---
 
 const digest = (value) => `sha256:${createHash("sha256").update(canonical(value)).digest("hex")}`;
