@@ -337,7 +337,11 @@ func (s *session) send(ctx context.Context, a action) error {
 		if err != nil {
 			return err
 		}
-		s.receipt(r, view.KindRole, a.to, "")
+		more := ""
+		if n, known, err := s.t.Holders(ctx, a.to); known && err == nil && n == 0 {
+			more = "; nobody is granted that role yet, it waits"
+		}
+		s.receipt(r, view.KindRole, a.to, more)
 		return nil
 	}
 	if s.current == "" {

@@ -8,12 +8,12 @@ import (
 )
 
 // Own refuses, for a command that ends or removes something, a mesh that is only guessed: neither that of the working
-// folder nor named. The refusal says which it would have been and what does it; verb and operands are the command line.
+// folder nor named with --server or --space. The refusal says which it would have been and what does it; verb and operands are the command line.
 //
 // Errors: failed-precondition.
 func (t *Target) Own(verb string, operands ...string) error {
 	c := t.Config
-	if !c.Guessed || c.Creds.Flagged() {
+	if !c.Guessed { // a credential names a space and no mesh
 		return nil
 	}
 	line := strings.Join(append([]string{"cotal", verb}, operands...), " ") + " --server " + c.Server.Value
