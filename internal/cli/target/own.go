@@ -8,7 +8,8 @@ import (
 )
 
 // Own refuses, for a command that ends or removes something, a mesh that is only guessed: neither that of the working
-// folder nor named with --server or --space. The refusal says which it would have been and what does it; verb and operands are the command line.
+// folder nor named with --server or --space. The refusal says which it would have been and what does it; verb and operands
+// are the command line.
 //
 // Errors: failed-precondition.
 func (t *Target) Own(verb string, operands ...string) error {
