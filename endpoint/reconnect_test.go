@@ -97,14 +97,21 @@ func (p *proxy) cut() {
 	clear(p.ends)
 }
 
-// say puts words into the broker's mouth.
+// say puts words into the broker's mouth. A connection that the client has just left behind does not hear them.
 func (p *proxy) say(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var failed error
+	heard := false
 	for c := range p.ends {
 		if _, err := c.Write([]byte(text)); err != nil {
-			p.tb.Error(err)
+			failed = err
+			continue
 		}
+		heard = true
+	}
+	if !heard {
+		p.tb.Errorf("nobody heard %q: %v", text, failed)
 	}
 }
 
