@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -272,11 +273,17 @@ func TestClosedForGood(t *testing.T) {
 	}), nil)
 	must(ep.Post(t.Context(), "team", endpoint.Text("one")))(t)
 	got.waitLen(t, 1)
+	clients := w.srv.NumClients()
 	for i := range 3 {
 		link := ep.LinkClosed()
 		p.say("-ERR 'Something New'\r\n")
 		<-link
 		must(ep.Post(t.Context(), "team", endpoint.Text(fmt.Sprint("post ", i))))(t)
+		// Until the broker has noticed the end of the old connection it may hand it the next direct message, which
+		// then comes again only after its ack wait.
+		for w.srv.NumClients() > clients && t.Context().Err() == nil {
+			runtime.Gosched()
+		}
 		must(ep.Direct(t.Context(), ada, endpoint.Text(fmt.Sprint("direct ", i))))(t)
 		got.waitLen(t, 3+2*i)
 	}
