@@ -15,8 +15,8 @@ import (
 
 const benchLong = `
 Measures the mesh on this machine beside the same work written directly on nats.go, in one run on one broker: channel
-messages stored and received by 1, 10 and 100 members, direct messages, role messages, requests, connects, and whole
-processes: time to ready, memory at rest and memory per endpoint. Rounds of the two alternate; each figure is the
+messages stored and received by 1, 10 and 100 members, direct messages, role messages, requests, connects, what strict
+mode costs, and whole processes: time to ready, memory at rest and memory per endpoint. Rounds of the two alternate; each figure is the
 median of its rounds, and the ratio compares the medians so that more is better. The load of the machine before and
 after stands beside them: on a busy machine believe the ratios, not the figures.
 
@@ -42,7 +42,7 @@ func New(t *command.Tree) *cobra.Command {
 	c := t.Add(command.Spec{Use: "bench [flags]", Short: "Measure this machine beside raw NATS", Long: benchLong, Example: benchExample, Target: command.TargetNone}, r)
 	c.Flags().IntVar(&r.rounds, "rounds", 5, "rounds of each measurement, 1 to 99")
 	c.Flags().Float64Var(&r.scale, "scale", 1, "how many operations, as a factor, 0.01 to 100")
-	c.Flags().StringSliceVar(&r.only, "only", nil, "measure only these, by the start of their name: channel, direct, role, request, connect, process")
+	c.Flags().StringSliceVar(&r.only, "only", nil, "measure only these, by the start of their name: channel, direct, role, request, connect, store, process")
 	return c
 }
 
