@@ -90,12 +90,14 @@ func (d *daemon) issue(ctx context.Context, name string) (*trust.Credentials, er
 	return d.client.Authority().Issue(ctx, auth.Request{Space: benchSpace, Actor: name, Subscribe: []string{">"}, Publish: []string{">"}})
 }
 
-// process measures whole processes: from start to ready and to the first stored message, memory at rest, and memory
-// per connected endpoint, the latter beside bare connections with the same subscriptions.
+// process measures whole processes: from start to ready and to the first stored message, memory at rest, what a grant
+// costs the broker with its queues, and what a connected endpoint costs it on top, the latter beside bare connections with
+// the same subscriptions.
 func (l *lab) process(ctx context.Context) ([]Result, error) {
 	ready := series{name: "up to ready", unit: "ms", limit: 300}
 	first := series{name: "up to first stored message", unit: "ms"}
 	idle := series{name: "memory at rest", unit: "MB", limit: 80}
+	grant := series{name: "memory per grant", unit: "KB"} // its two queues, whether or not anybody is connected
 	each := series{name: "memory per endpoint", unit: "KB", limit: 200, smaller: true}
 	out := map[string]*Result{}
 	add := func(s series, ours, raw float64) {
@@ -128,11 +130,12 @@ func (l *lab) process(ctx context.Context) ([]Result, error) {
 			add(ready, float64(d.ready)/1e6, 0)
 			add(first, fig.first, 0)
 			add(idle, fig.idle, 0)
+			add(grant, fig.grant, 0)
 			add(each, fig.each, 0)
 		}
 	}
 	var res []Result
-	for _, s := range []series{ready, first, idle, each} {
+	for _, s := range []series{ready, first, idle, grant, each} {
 		if r := out[s.name]; r != nil && len(r.Ours) > 0 {
 			r.settle(s)
 			res = append(res, *r)
@@ -141,7 +144,7 @@ func (l *lab) process(ctx context.Context) ([]Result, error) {
 	return res, nil
 }
 
-type processFigures struct{ first, idle, each float64 }
+type processFigures struct{ first, idle, grant, each float64 }
 
 func (d *daemon) measure(ctx context.Context, raw bool) (fig processFigures, err error) {
 	sender, err := d.issue(ctx, "sender")
@@ -167,13 +170,20 @@ func (d *daemon) measure(ctx context.Context, raw bool) (fig processFigures, err
 		return fig, nil // this system does not tell
 	}
 	fig.idle = float64(before) / 1e6
-	var c closers
-	defer c.close()
-	for i := range crowd {
-		creds, err := d.issue(ctx, fmt.Sprintf("crowd_%d", i))
-		if err != nil {
+	all := make([]*trust.Credentials, crowd)
+	for i := range all {
+		if all[i], err = d.issue(ctx, fmt.Sprintf("crowd_%d", i)); err != nil {
 			return fig, err
 		}
+	}
+	if err := rest(ctx); err != nil {
+		return fig, err
+	}
+	granted := resident(d.cmd.Process.Pid)
+	fig.grant = float64(granted-before) / 1e3 / crowd
+	var c closers
+	defer c.close()
+	for _, creds := range all {
 		if err := d.connect(ctx, creds, raw, &c); err != nil {
 			return fig, err
 		}
@@ -181,7 +191,7 @@ func (d *daemon) measure(ctx context.Context, raw bool) (fig processFigures, err
 	if err := rest(ctx); err != nil {
 		return fig, err
 	}
-	fig.each = float64(resident(d.cmd.Process.Pid)-before) / 1e3 / crowd
+	fig.each = float64(resident(d.cmd.Process.Pid)-granted) / 1e3 / crowd
 	return fig, nil
 }
 

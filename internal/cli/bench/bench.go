@@ -16,7 +16,7 @@ import (
 const benchLong = `
 Measures the mesh on this machine beside the same work written directly on nats.go, in one run on one broker: channel
 messages stored and received by 1, 10 and 100 members, direct messages, role messages, requests, connects, what strict
-mode costs, and whole processes: time to ready, memory at rest and memory per endpoint. Rounds of the two alternate; each figure is the
+mode costs, and whole processes: time to ready, memory at rest, per grant and per endpoint. Rounds of the two alternate; each figure is the
 median of its rounds, and the ratio compares the medians so that more is better. The load of the machine before and
 after stands beside them: on a busy machine believe the ratios, not the figures.
 
