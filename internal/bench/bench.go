@@ -125,7 +125,7 @@ func CheckNames(only []string) error {
 }
 
 func pairs() []pair {
-	return []pair{posts(1), posts(10), posts(100), directs(), roles(), requests(), connects(), stores(false), stores(true)}
+	return []pair{posts(1), posts(10), posts(100), directs(), roles(), requests(false), requests(true), connects(), stores(false), stores(true)}
 }
 
 // run alternates the bodies, after one round of each that is not counted.

@@ -43,10 +43,17 @@ type rawReply struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// requests measures calls of a service and their answers.
-func requests() pair {
+// requests measures calls of a service and their answers: beside the rails of the contract written on nats.go, and, plain,
+// beside the library's own request and reply with the same envelope, which needs no subject of its own for each request
+// and tells the service nothing about who asks.
+func requests(plain bool) pair {
 	s := messageSeries("requests/s")
-	return pair{name: "request", series: s, setup: func(ctx context.Context, l *lab) (measure, measure, func(), error) {
+	name := "request"
+	if plain {
+		name = "request/plain"
+		s[0].ratioAtLeast = 0
+	}
+	return pair{name: name, series: s, setup: func(ctx context.Context, l *lab) (measure, measure, func(), error) {
 		var c closers
 		fail := func(err error) (measure, measure, func(), error) {
 			c.close()
@@ -56,7 +63,11 @@ func requests() pair {
 		if err != nil {
 			return fail(err)
 		}
-		raw, err := l.rawEcho(&c)
+		echo := l.rawRails
+		if plain {
+			echo = l.rawEcho
+		}
+		raw, err := echo(&c)
 		if err != nil {
 			return fail(err)
 		}
@@ -129,14 +140,9 @@ func (l *lab) rawEcho(c *closers) (func(context.Context) error, error) {
 	}
 	c.add(server.Close)
 	_, err = server.QueueSubscribe("raw.echo", "q", func(m *nats.Msg) {
-		var req rawRequest
-		var in echo
-		if json.Unmarshal(m.Data, &req) != nil || json.Unmarshal(req.Args, &in) != nil {
-			return
+		if out := rawAnswer(m.Data); out != nil {
+			_ = m.Respond(out)
 		}
-		data, _ := json.Marshal(in)
-		out, _ := json.Marshal(rawReply{V: 1, ID: req.ID, OK: true, Data: data})
-		_ = m.Respond(out)
 	})
 	if err == nil {
 		err = server.Flush()
@@ -152,14 +158,7 @@ func (l *lab) rawEcho(c *closers) (func(context.Context) error, error) {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		args, err := json.Marshal(echo{Text: text})
-		if err != nil {
-			return err
-		}
-		body, err := json.Marshal(rawRequest{
-			V: 1, ID: nuid.Next(), Op: rawOp{"com.example.echo", "echo"}, Class: "ephemeral", ReplyExpected: true, Args: args,
-			From: wire.EndpointRef{ID: "local.caller", Name: "caller"}, DeadlineMS: 5000,
-		})
+		body, err := rawAsk()
 		if err != nil {
 			return err
 		}
@@ -167,16 +166,43 @@ func (l *lab) rawEcho(c *closers) (func(context.Context) error, error) {
 		if err != nil {
 			return err
 		}
-		var reply rawReply
-		var out echo
-		if err := errors.Join(json.Unmarshal(m.Data, &reply), json.Unmarshal(reply.Data, &out)); err != nil {
-			return err
-		}
-		if out.Text != text {
-			return errors.New("another text came back")
-		}
-		return nil
+		return rawHear(m.Data)
 	}, nil
+}
+
+// rawAnswer is what a service does with a request; nil for one that it cannot read.
+func rawAnswer(data []byte) []byte {
+	var req rawRequest
+	var in echo
+	if json.Unmarshal(data, &req) != nil || json.Unmarshal(req.Args, &in) != nil {
+		return nil
+	}
+	back, _ := json.Marshal(in)
+	out, _ := json.Marshal(rawReply{V: 1, ID: req.ID, OK: true, Data: back})
+	return out
+}
+
+func rawAsk() ([]byte, error) {
+	args, err := json.Marshal(echo{Text: text})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(rawRequest{
+		V: 1, ID: nuid.Next(), Op: rawOp{"com.example.echo", "echo"}, Class: "ephemeral", ReplyExpected: true, Args: args,
+		From: wire.EndpointRef{ID: "local.caller", Name: "caller"}, DeadlineMS: 5000,
+	})
+}
+
+func rawHear(data []byte) error {
+	var reply rawReply
+	var out echo
+	if err := errors.Join(json.Unmarshal(data, &reply), json.Unmarshal(reply.Data, &out)); err != nil {
+		return err
+	}
+	if out.Text != text {
+		return errors.New("another text came back")
+	}
+	return nil
 }
 
 // connects measures connections made and closed, eight at a time, with credentials made before.
