@@ -193,7 +193,7 @@ func (d *down) gone(ctx context.Context, t *target.Target, run config.Run, how s
 		return command.Hint(wire.Errorf(wire.CodeDeadlineExceeded, "process %d was %s to stop and still runs", run.PID, how), "its log: "+orNone(run.Log), "wait longer: cotal down --wait 2m")
 	}
 	p := t.Config.Project
-	release, err := p.Lock()
+	release, err := lockSoon(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -205,4 +205,25 @@ func (d *down) gone(ctx context.Context, t *target.Target, run config.Run, how s
 		return err
 	}
 	return t.Config.Machine.Forget(p.Root)
+}
+
+// lockSoon takes the project's lock, waiting for up to 2 s: the last threads of a process that was killed may hold it for a
+// moment after the process counts as ended. It returns nil when somebody else has it.
+func lockSoon(ctx context.Context, p *config.Project) (func(), error) {
+	limit := time.After(2 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		release, err := p.Lock()
+		if err != nil || release != nil {
+			return release, err
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
 }
