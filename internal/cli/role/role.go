@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/trust"
@@ -58,7 +57,7 @@ type Line struct {
 
 // Run lists.
 func (*list) Run(ctx context.Context, e *command.Env) error {
-	t, node, err := dial(ctx, e)
+	t, node, err := target.OpenNode(ctx, e, "role")
 	if err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func (c *clearing) Run(ctx context.Context, e *command.Env) error {
 	if err := wire.ValidateRole(c.role); err != nil {
 		return err
 	}
-	t, node, err := dial(ctx, e, "clear", c.role)
+	t, node, err := target.OpenNode(ctx, e, "role", "clear", c.role)
 	if err != nil {
 		return err
 	}
@@ -160,24 +159,4 @@ func (c *clearing) Run(ctx context.Context, e *command.Env) error {
 	return e.Print(res, func(p *command.Printer) {
 		p.Line("removed %d messages that waited for role %s in space %s", gone, p.Bold(c.role), res.Space)
 	})
-}
-
-// dial connects to the node; a command that removes names its verb and operand, and does so in no mesh that is only guessed.
-func dial(ctx context.Context, e *command.Env, removes ...string) (*target.Target, *cotal.NodeClient, error) {
-	t, err := target.Open(e)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(removes) > 0 {
-		if err := t.Own("role", removes...); err != nil {
-			t.Close()
-			return nil, nil, err
-		}
-	}
-	node, err := t.Node(ctx)
-	if err != nil {
-		t.Close()
-		return nil, nil, err
-	}
-	return t, node, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -64,7 +65,7 @@ func (r *remove) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	t, node, err := dial(ctx, e, "rm", r.name)
+	t, node, err := target.OpenNode(ctx, e, "space", "rm", r.name)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (a *add) Run(ctx context.Context, e *command.Env) error {
 	if _, err := wire.ParseSpace(a.name); err != nil {
 		return err
 	}
-	t, node, err := dial(ctx, e)
+	t, node, err := target.OpenNode(ctx, e, "space")
 	if err != nil {
 		return err
 	}
@@ -82,27 +82,6 @@ func (a *add) Run(ctx context.Context, e *command.Env) error {
 		}
 		p.Line("added space %s; work in it with --space %s", p.Bold(a.name), a.name)
 	})
-}
-
-// dial connects to the node. The space flag plays no part: the commands name theirs as an operand. A command that
-// removes names its verb and operand, and does so in no mesh that is only guessed.
-func dial(ctx context.Context, e *command.Env, removes ...string) (*target.Target, *cotal.NodeClient, error) {
-	t, err := target.Open(e)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(removes) > 0 {
-		if err := t.Own("space", removes...); err != nil {
-			t.Close()
-			return nil, nil, err
-		}
-	}
-	node, err := t.Node(ctx)
-	if err != nil {
-		t.Close()
-		return nil, nil, err
-	}
-	return t, node, nil
 }
 
 const listLong = `
