@@ -37,6 +37,8 @@ const (
 	GoneLeft = "left"
 	// GoneSilent: no heartbeat was stored for longer than LivenessWindow.
 	GoneSilent = "silent"
+	// GoneDisconnected: the broker said that its last connection ended.
+	GoneDisconnected = "disconnected"
 )
 
 // Values of RosterEvent.Kind.
@@ -92,7 +94,7 @@ type RosterEntry struct {
 	// Presence is the principal's own claim, but for Status, which is offline once Gone is set. Its TS
 	// is that of the record that brought the last change, not that of the last heartbeat.
 	Presence Presence `json:"presence"`
-	// Gone says why an offline principal is: GoneLeft or GoneSilent; empty otherwise.
+	// Gone says why an offline principal is: GoneLeft, GoneSilent or GoneDisconnected; empty otherwise.
 	Gone string `json:"gone,omitempty"`
 	// SeenMS is when delivery last heard a heartbeat, epoch milliseconds by delivery's clock. In an event
 	// it is the time of the heartbeat that caused it.

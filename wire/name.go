@@ -245,8 +245,39 @@ func (l Lifecycle) checkSpeaker() error {
 	return l.UID.Validate()
 }
 
-// NewID returns a fresh message or request id: 26 characters, 130 random bits.
-func NewID() string { return strings.ToLower(rand.Text()) }
+// idDigits are those of the time at the start of an id, in ASCII order, so that ids sort by time.
+const idDigits = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// idTimeDigits hold 45 bits of milliseconds since 1970.
+const idTimeDigits = 9
+
+// NewID returns a fresh message or request id: 26 characters, the first nine of which are the time in milliseconds and
+// the rest 85 random bits. Whoever looks for a message by its id reads from [IDTime] what to search.
+func NewID() string {
+	var id [26]byte
+	for i, ms := idTimeDigits-1, time.Now().UnixMilli(); i >= 0; i, ms = i-1, ms>>5 {
+		id[i] = idDigits[ms&31]
+	}
+	copy(id[idTimeDigits:], strings.ToLower(rand.Text()))
+	return string(id[:])
+}
+
+// IDTime returns the time that an id of [NewID] was made at. An id that somebody made otherwise can look like one, so
+// what is not found there may be elsewhere.
+func IDTime(id string) (at time.Time, ok bool) {
+	if len(id) != 26 {
+		return time.Time{}, false
+	}
+	var ms int64
+	for _, c := range []byte(id[:idTimeDigits]) {
+		d := strings.IndexByte(idDigits, c)
+		if d < 0 {
+			return time.Time{}, false
+		}
+		ms = ms<<5 | int64(d)
+	}
+	return time.UnixMilli(ms), true
+}
 
 // NewNonce returns a fresh request nonce: 26 characters of [A-Za-z0-9_-], 130 random bits. Holding it is what lets a
 // responder answer, so it is never logged above debug and never reused.

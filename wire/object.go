@@ -17,6 +17,9 @@ func RoleStream(s Space) string { return "TASK_" + string(s) }
 // MentionStream names the stream of mention pointers.
 func MentionStream(s Space) string { return "DLV_" + string(s) }
 
+// DeadStream names the stream in which the broker itself notes the messages that it gave up to deliver.
+func DeadStream(s Space) string { return "DEAD_" + string(s) }
+
 const presenceBucket = "cotal_presence_"
 
 // PresenceBucket names the key-value bucket of presence records.
