@@ -72,7 +72,7 @@ func TestNothingStopsForADay(t *testing.T) {
 			}
 			heard <- d.Message.Text()
 		}
-		if _, err := bob.Join(t.Context(), "general", take); err != nil {
+		if _, err := bob.Listen(t.Context(), "general", take); err != nil {
 			t.Fatal(err)
 		}
 		if err := bob.HandleDirect(t.Context(), take); err != nil {

@@ -150,7 +150,7 @@ func BenchmarkLiveReceive(b *testing.B) {
 	}
 	b.Run("endpoint", func(b *testing.B) {
 		sender, ep, count := w.dialTCP(w.user("ada")), w.connectTCP(w.user("bob")), newTally(b.N)
-		sub := must(ep.Join(b.Context(), "team", func(d *endpoint.Delivery) {
+		sub := must(ep.Listen(b.Context(), "team", func(d *endpoint.Delivery) {
 			if d.Message.Text() == "" {
 				b.Error("empty")
 			}

@@ -232,7 +232,7 @@ func TestCloseIsIdempotent(t *testing.T) {
 	}
 	for name, call := range map[string]func() error{
 		"post":   func() error { _, err := ep.Post(t.Context(), "team", endpoint.Text("x")); return err },
-		"join":   func() error { _, err := ep.Join(t.Context(), "team", func(*endpoint.Delivery) {}); return err },
+		"join":   func() error { _, err := ep.Listen(t.Context(), "team", func(*endpoint.Delivery) {}); return err },
 		"direct": func() error { return ep.HandleDirect(t.Context(), func(*endpoint.Delivery) {}) },
 		"status": func() error { return ep.SetStatus(t.Context(), wire.StatusIdle, "") },
 		"roster": func() error { _, err := ep.Roster(t.Context()); return err },

@@ -5,7 +5,7 @@
 //	ep, err := endpoint.Connect(ctx, "nats://127.0.0.1:4222", endpoint.File("ada.creds"), nil)
 //	if err != nil { … }
 //	defer ep.Close()
-//	sub, err := ep.Join(ctx, "team.>", func(d *endpoint.Delivery) { fmt.Println(d.Sender, d.Message.Text()) })
+//	sub, err := ep.Listen(ctx, "team.>", func(d *endpoint.Delivery) { fmt.Println(d.Sender, d.Message.Text()) })
 //	receipt, err := ep.Post(ctx, "team.backend", endpoint.Text("hello"))
 //
 // Who speaks is what the credential says, never what the program says: a program that names another principal is
@@ -17,7 +17,7 @@
 // once with a [*wire.Error]; a send that got no answer in time says that its outcome is unknown, and sending again
 // with the same Draft.ID stores nothing twice within two minutes.
 //
-// Channel messages ([Endpoint.Join]) are at-most-once and ordered per sender and channel; what was missed is reported
+// Channel messages ([Endpoint.Listen]) are at-most-once and ordered per sender and channel; what was missed is reported
 // as an [EventGap] with the range of sequences when the next one arrives, and [Endpoint.History] reads it. Direct and
 // role messages ([Endpoint.HandleDirect], [Endpoint.HandleRole]) are at-least-once: they come again until they are
 // acknowledged. A message that this endpoint settled is not shown again when the broker repeats it.

@@ -24,7 +24,7 @@ func TestLiveHiddenHeaders(t *testing.T) {
 	raw := headertest.Dial(t, w.srv.InProcess(), creds)
 	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
 	ep, sender := w.connect(w.user("bob"), &endpoint.Options{OnEvent: events.add}), w.connect(w.user("ada"), nil)
-	must(ep.Join(t.Context(), ">", got.add))(t)
+	must(ep.Listen(t.Context(), ">", got.add))(t)
 	mallory := creds.Identity().Principal
 	subject := must(wire.ChannelSubject(lab, mallory, "noise"))(t)
 	position := "Nats-Sequence: 99\r\nNats-Last-Sequence: 0\r\nNats-Time-Stamp: 2099-01-01T00:00:00Z\r\n"
@@ -53,7 +53,7 @@ func TestOneSendersStepBack(t *testing.T) {
 	w := newOpenWorld(t)
 	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
 	ep := w.connect("carol", &endpoint.Options{OnEvent: events.add})
-	must(ep.Join(t.Context(), "team", got.add))(t)
+	must(ep.Listen(t.Context(), "team", got.add))(t)
 	w.liveCopy(ada, "team", 50, 0, encode(t, ada, "team", "1", "1"))
 	w.liveCopy(bob, "team", 60, 0, encode(t, bob, "team", "2", "2"))
 	w.liveCopy(bob, "team", 3, 0, encode(t, bob, "team", "3", "a duplicate: older by number and time"))
@@ -82,8 +82,8 @@ func TestGapBeforeTheFirstMessage(t *testing.T) {
 	sender := w.connect(w.user("ada"), nil)
 	post := func(text string) { must(sender.Post(t.Context(), "team", endpoint.Text(text)))(t) }
 	post("before the join")
-	must(ep.Join(t.Context(), "team", got.add))(t)
-	must(other.Join(t.Context(), "team", heard.add))(t)
+	must(ep.Listen(t.Context(), "team", got.add))(t)
+	must(other.Listen(t.Context(), "team", heard.add))(t)
 
 	d.shut.Store(true)
 	w.kick(creds)
@@ -131,7 +131,7 @@ func TestHandlersThatEndTheirGoroutine(t *testing.T) {
 			}
 		}
 	}
-	must(ep.Join(t.Context(), "team", handler(live)))(t)
+	must(ep.Listen(t.Context(), "team", handler(live)))(t)
 	if err := ep.HandleDirect(t.Context(), handler(direct)); err != nil {
 		t.Fatal(err)
 	}

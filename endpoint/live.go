@@ -77,7 +77,7 @@ var noWait = func() <-chan struct{} {
 // Pattern returns what the subscription covers.
 func (s *Subscription) Pattern() string { return s.pattern }
 
-// Join receives live messages of every channel that the pattern matches. When it returns nil, the broker has accepted
+// Listen receives live messages of every channel that the pattern matches. When it returns nil, the broker has accepted
 // the subscription: everything stored from then on arrives, or is reported as an [EventGap] when the next message of
 // the same sender on the same channel arrives.
 //
@@ -86,9 +86,9 @@ func (s *Subscription) Pattern() string { return s.pattern }
 //
 // Errors: bad-request for a bad pattern; permission-denied when the credential does not cover the whole pattern;
 // unavailable or deadline-exceeded when the broker did not confirm; [ErrClosed]. It panics on a nil handler.
-func (e *Endpoint) Join(ctx context.Context, pattern string, fn func(*Delivery)) (*Subscription, error) {
+func (e *Endpoint) Listen(ctx context.Context, pattern string, fn func(*Delivery)) (*Subscription, error) {
 	if fn == nil {
-		panic("endpoint: Join needs a handler")
+		panic("endpoint: Listen needs a handler")
 	}
 	filter, err := wire.LiveFilter(e.identity.Space, pattern)
 	if err != nil {

@@ -55,7 +55,7 @@ func TestLiveGapsAndDuplicates(t *testing.T) {
 	w := newOpenWorld(t)
 	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
 	ep := w.connect("carol", &endpoint.Options{OnEvent: events.add})
-	if _, err := ep.Join(t.Context(), "team.>", got.add); err != nil {
+	if _, err := ep.Listen(t.Context(), "team.>", got.add); err != nil {
 		t.Fatal(err)
 	}
 	send := func(from wire.Principal, channel string, seq, last uint64, id, text string, extra ...string) {
@@ -97,7 +97,7 @@ func TestForgottenSenders(t *testing.T) {
 	w := newOpenWorld(t)
 	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
 	ep := w.connect("carol", &endpoint.Options{OnEvent: events.add})
-	must(ep.Join(t.Context(), "team", got.add))(t)
+	must(ep.Listen(t.Context(), "team", got.add))(t)
 	const senders = 9000
 	who := func(i int) wire.Principal { return wire.Principal{Owner: wire.LocalOwner, Actor: fmt.Sprint("s", i)} }
 	seq := uint64(0)
@@ -123,7 +123,7 @@ func TestEmptyIDNeverDeduplicates(t *testing.T) {
 	w := newOpenWorld(t)
 	got := newJournal[*endpoint.Delivery]()
 	ep := w.connect("carol", nil)
-	if _, err := ep.Join(t.Context(), "team", got.add); err != nil {
+	if _, err := ep.Listen(t.Context(), "team", got.add); err != nil {
 		t.Fatal(err)
 	}
 	data := []byte(strings.Replace(string(encode(t, ada, "team", "X", "hello")), `"id":"X"`, `"id":""`, 1))
@@ -136,7 +136,7 @@ func TestStreamMadeAnew(t *testing.T) {
 	w := newOpenWorld(t)
 	got, events := newJournal[*endpoint.Delivery](), newJournal[endpoint.Event]()
 	ep := w.connect("carol", &endpoint.Options{OnEvent: events.add})
-	if _, err := ep.Join(t.Context(), "team", got.add); err != nil {
+	if _, err := ep.Listen(t.Context(), "team", got.add); err != nil {
 		t.Fatal(err)
 	}
 	w.liveCopy(ada, "team", 500, 499, encode(t, ada, "team", "1", "before"))
@@ -157,7 +157,7 @@ func TestLiveDropsWhatIsNoMessage(t *testing.T) {
 	w := newOpenWorld(t)
 	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
 	ep := w.connect("carol", &endpoint.Options{OnEvent: events.add})
-	if _, err := ep.Join(t.Context(), ">", got.add); err != nil {
+	if _, err := ep.Listen(t.Context(), ">", got.add); err != nil {
 		t.Fatal(err)
 	}
 	good := encode(t, ada, "team", "1", "hello")
@@ -193,7 +193,7 @@ func TestSlowHandlerLosesAndIsTold(t *testing.T) {
 	block := make(chan struct{})
 	sender := w.connect(w.user("ada"), nil)
 	slow := w.connect(w.user("bob"), &endpoint.Options{OnEvent: events.add, LiveBacklog: 8})
-	if _, err := slow.Join(t.Context(), "team", func(d *endpoint.Delivery) {
+	if _, err := slow.Listen(t.Context(), "team", func(d *endpoint.Delivery) {
 		got.add(d)
 		<-block
 	}); err != nil {
@@ -242,8 +242,8 @@ func TestLeave(t *testing.T) {
 	w := newWorld(t)
 	ep := w.connect(w.user("ada"), nil)
 	left, stays := newJournal[*endpoint.Delivery](), newJournal[*endpoint.Delivery]()
-	sub := must(ep.Join(t.Context(), "team", left.add))(t)
-	must(ep.Join(t.Context(), "team", stays.add))(t)
+	sub := must(ep.Listen(t.Context(), "team", left.add))(t)
+	must(ep.Listen(t.Context(), "team", stays.add))(t)
 	must(ep.Post(t.Context(), "team", endpoint.Text("one")))(t)
 	left.waitLen(t, 1)
 	if err := sub.Leave(t.Context()); err != nil {
@@ -263,7 +263,7 @@ func TestHandlerPanicIsSurvived(t *testing.T) {
 	w := newWorld(t)
 	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
 	ep := w.connect(w.user("ada"), &endpoint.Options{OnEvent: events.add})
-	must(ep.Join(t.Context(), "team", func(d *endpoint.Delivery) {
+	must(ep.Listen(t.Context(), "team", func(d *endpoint.Delivery) {
 		if d.Message.Text() == "boom" {
 			panic("handler bug")
 		}
@@ -287,7 +287,7 @@ func TestBrokerMadeDeliveries(t *testing.T) {
 	w.durables(victimCreds)
 	w.durables(malloryCreds)
 	victim := w.connect(victimCreds, &endpoint.Options{OnEvent: events.add})
-	must(victim.Join(t.Context(), "team", got.add))(t)
+	must(victim.Listen(t.Context(), "team", got.add))(t)
 	if err := victim.HandleDirect(t.Context(), got.add); err != nil {
 		t.Fatal(err)
 	}

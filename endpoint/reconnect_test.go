@@ -151,7 +151,7 @@ func TestBrokerRestart(t *testing.T) {
 	w.opts.Port = w.srv.Addr().(*net.TCPAddr).Port
 	events, got := newJournal[endpoint.Event](), newJournal[string]()
 	ep := w.connectTo(w.addr(), "ada", &endpoint.Options{OnEvent: events.add, RequestTimeout: time.Minute})
-	must(ep.Join(t.Context(), "team", func(d *endpoint.Delivery) { got.add("live " + d.Message.Text()) }))(t)
+	must(ep.Listen(t.Context(), "team", func(d *endpoint.Delivery) { got.add("live " + d.Message.Text()) }))(t)
 	check(t, "direct", ep.HandleDirect(t.Context(), func(d *endpoint.Delivery) {
 		check(t, "ack", d.Ack(t.Context()), nil)
 		got.add("direct " + d.Message.Text())
@@ -186,7 +186,7 @@ func TestKicked(t *testing.T) {
 		check(t, "ack", d.Ack(t.Context()), nil)
 		got.add(d.Kind.String())
 	}
-	must(ep.Join(t.Context(), "team", receive))(t)
+	must(ep.Listen(t.Context(), "team", receive))(t)
 	check(t, "direct", ep.HandleDirect(t.Context(), receive), nil)
 	check(t, "role", ep.HandleRole(t.Context(), receive), nil)
 	for i := range 3 {
@@ -209,7 +209,7 @@ func TestRepeatedAuthErrors(t *testing.T) {
 	p := newProxy(t, w.addr())
 	events, got := newJournal[endpoint.Event](), newJournal[*endpoint.Delivery]()
 	ep := w.connectTo(p.ln.Addr().String(), "ada", &endpoint.Options{OnEvent: events.add, RequestTimeout: time.Minute})
-	must(ep.Join(t.Context(), "team", got.add))(t)
+	must(ep.Listen(t.Context(), "team", got.add))(t)
 	g.shut.Store(true)
 	p.cut()
 	must(ep.Post(t.Context(), "team", endpoint.Text("back")))(t)
@@ -266,7 +266,7 @@ func TestClosedForGood(t *testing.T) {
 	p := newProxy(t, w.addr())
 	got := newJournal[string]()
 	ep := w.connectTo(p.ln.Addr().String(), "ada", &endpoint.Options{RequestTimeout: time.Minute})
-	must(ep.Join(t.Context(), "team", func(d *endpoint.Delivery) { got.add(d.Message.Text()) }))(t)
+	must(ep.Listen(t.Context(), "team", func(d *endpoint.Delivery) { got.add(d.Message.Text()) }))(t)
 	check(t, "direct", ep.HandleDirect(t.Context(), func(d *endpoint.Delivery) {
 		check(t, "ack", d.Ack(t.Context()), nil)
 		got.add(d.Message.Text())
@@ -425,8 +425,8 @@ func TestHandlersThatDoNotReturn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		must(ep.Join(t.Context(), "team", func(*endpoint.Delivery) { <-hold }))(t)
-		must(ep.Join(t.Context(), "junk", func(*endpoint.Delivery) {}))(t)
+		must(ep.Listen(t.Context(), "team", func(*endpoint.Delivery) { <-hold }))(t)
+		must(ep.Listen(t.Context(), "junk", func(*endpoint.Delivery) {}))(t)
 		must(ep.Post(t.Context(), "team", endpoint.Text("x")))(t)
 		for i := range uint64(400) {
 			w.liveCopy(ada, "junk", i+1, i, []byte("junk"))

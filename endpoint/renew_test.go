@@ -63,7 +63,7 @@ func TestRenewalUnderTraffic(t *testing.T) {
 			events.add(ev)
 		}})
 		live, direct, asked := newJournal[string](), newJournal[string](), newJournal[string]()
-		must(bobEP.Join(t.Context(), "team", func(d *endpoint.Delivery) { live.add(d.Message.Text()) }))(t)
+		must(bobEP.Listen(t.Context(), "team", func(d *endpoint.Delivery) { live.add(d.Message.Text()) }))(t)
 		keep := func(j *journal[string]) func(*endpoint.Delivery) {
 			return func(d *endpoint.Delivery) {
 				j.add(d.Message.Text())
@@ -133,7 +133,7 @@ func TestRenewalUnderLoad(t *testing.T) {
 			close(all)
 		}
 	}
-	must(bobEP.Join(t.Context(), "team", receive))(t)
+	must(bobEP.Listen(t.Context(), "team", receive))(t)
 	check(t, "direct", bobEP.HandleDirect(t.Context(), receive), nil)
 	check(t, "role", bobEP.HandleRole(t.Context(), receive), nil)
 	var wg sync.WaitGroup
@@ -296,7 +296,7 @@ func TestExpiryAndReturn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer ep.Close()
-		must(ep.Join(t.Context(), "team", func(d *endpoint.Delivery) { got.add(d.Message.Text()) }))(t)
+		must(ep.Listen(t.Context(), "team", func(d *endpoint.Delivery) { got.add(d.Message.Text()) }))(t)
 		check(t, "direct", ep.HandleDirect(t.Context(), func(d *endpoint.Delivery) {
 			got.add(d.Message.Text())
 			check(t, "ack", d.Ack(t.Context()), nil)

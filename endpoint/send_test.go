@@ -12,7 +12,7 @@ func TestPostAndReceive(t *testing.T) {
 	w := newWorld(t)
 	ada, bob := w.connect(w.user("ada"), nil), w.connect(w.user("bob"), nil)
 	got := newJournal[*endpoint.Delivery]()
-	if _, err := bob.Join(t.Context(), "team.>", got.add); err != nil {
+	if _, err := bob.Listen(t.Context(), "team.>", got.add); err != nil {
 		t.Fatal(err)
 	}
 	r, err := ada.Post(t.Context(), "team.backend", endpoint.Text("hello"))
@@ -49,9 +49,9 @@ func TestDeniedSubscribe(t *testing.T) {
 	w := newWorld(t)
 	events := newJournal[endpoint.Event]()
 	ada := w.connect(w.user("ada", reader("team.>")), &endpoint.Options{OnEvent: events.add})
-	_, err := ada.Join(t.Context(), "ops", func(*endpoint.Delivery) {})
+	_, err := ada.Listen(t.Context(), "ops", func(*endpoint.Delivery) {})
 	wantError(t, err, wire.CodePermissionDenied, wire.OutcomeNotExecuted)
-	if _, err := ada.Join(t.Context(), "team.backend", func(*endpoint.Delivery) {}); err != nil {
+	if _, err := ada.Listen(t.Context(), "team.backend", func(*endpoint.Delivery) {}); err != nil {
 		t.Errorf("join of a permitted channel: %v", err)
 	}
 	if n := countEvents[endpoint.EventDenied](events); n > 0 {

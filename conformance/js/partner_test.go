@@ -64,7 +64,7 @@ func newPartner(t *testing.T, m *cotaltest.Mesh) *partner {
 			t.Errorf("bob: %v", ev)
 		}
 	}}})
-	if _, err := p.bob.Join(t.Context(), ">", p.heard.put); err != nil {
+	if _, err := p.bob.Listen(t.Context(), ">", p.heard.put); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.bob.HandleDirect(t.Context(), func(d *endpoint.Delivery) { p.settle(t, d) }); err != nil {

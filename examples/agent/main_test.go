@@ -65,7 +65,7 @@ func TestAgentAnswers(t *testing.T) {
 			t.Errorf("acknowledge: %v", err)
 		}
 	}
-	if _, err := ada.Join(t.Context(), "team", hear); err != nil {
+	if _, err := ada.Listen(t.Context(), "team", hear); err != nil {
 		t.Fatal(err)
 	}
 	if err := ada.HandleDirect(t.Context(), hear); err != nil {

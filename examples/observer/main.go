@@ -47,7 +47,7 @@ func observe(ctx context.Context, out io.Writer, server string, src endpoint.Sou
 		return err
 	}
 	defer func() { _ = ep.Close() }() // it printed what it heard; there is nothing left to lose
-	if _, err := ep.Join(ctx, pattern, func(d *endpoint.Delivery) {
+	if _, err := ep.Listen(ctx, pattern, func(d *endpoint.Delivery) {
 		// The sender is what the broker vouches for; the text is whatever that sender wrote.
 		p.line("#%s %s: %q", d.Channel, d.Sender, d.Message.Text())
 	}); err != nil {

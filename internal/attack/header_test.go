@@ -22,7 +22,7 @@ func TestHideTheBrokersHeaders(t *testing.T) {
 	s := m.Space()
 	victim, boss := m.Endpoint(t, "victim", nil), m.Endpoint(t, "boss", nil)
 	seen := &surfaced{}
-	if _, err := victim.Join(t.Context(), ">", func(d *endpoint.Delivery) {
+	if _, err := victim.Listen(t.Context(), ">", func(d *endpoint.Delivery) {
 		seen.add(d)
 		if d.Time.After(time.Now().Add(time.Hour)) || d.Sequence > 1000 {
 			t.Errorf("message %q at %d of %s", d.Message.Text(), d.Sequence, d.Time)

@@ -48,7 +48,7 @@ func listen(t *testing.T, ep *endpoint.Endpoint, role bool) *surfaced {
 			t.Errorf("ack: %v", err)
 		}
 	}
-	if _, err := ep.Join(t.Context(), "general", seen.add); err != nil {
+	if _, err := ep.Listen(t.Context(), "general", seen.add); err != nil {
 		t.Fatal(err)
 	}
 	if err := ep.HandleDirect(t.Context(), take); err != nil {

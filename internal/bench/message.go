@@ -108,7 +108,7 @@ func posts(members int) pair {
 				return fail(err)
 			}
 			c.add(func() { _ = ep.Close() })
-			if _, err := ep.Join(ctx, channel, func(*endpoint.Delivery) { ours.hit() }); err != nil {
+			if _, err := ep.Listen(ctx, channel, func(*endpoint.Delivery) { ours.hit() }); err != nil {
 				return fail(err)
 			}
 		}

@@ -203,7 +203,7 @@ func (d *daemon) connect(ctx context.Context, creds *trust.Credentials, raw bool
 			return err
 		}
 		c.add(func() { _ = ep.Close() })
-		if _, err := ep.Join(ctx, "general", func(*endpoint.Delivery) {}); err != nil {
+		if _, err := ep.Listen(ctx, "general", func(*endpoint.Delivery) {}); err != nil {
 			return err
 		}
 		return ep.HandleDirect(ctx, func(*endpoint.Delivery) {})

@@ -165,7 +165,7 @@ func (st *stage) enter(ctx context.Context, name, serves string) (*peer, error) 
 	}
 	p := &peer{Endpoint: ep, creds: creds, st: st}
 	st.cast = append(st.cast, p)
-	if _, err := p.Join(ctx, channel, func(d *endpoint.Delivery) { p.take(ctx, d) }); err != nil {
+	if _, err := p.Listen(ctx, channel, func(d *endpoint.Delivery) { p.take(ctx, d) }); err != nil {
 		return nil, err
 	}
 	if err := p.HandleDirect(ctx, func(d *endpoint.Delivery) { p.take(ctx, d) }); err != nil {

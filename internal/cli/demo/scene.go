@@ -152,7 +152,7 @@ func (st *stage) trespass(ctx context.Context, ada, bob *peer) error {
 		do   func() error
 	}{
 		{"post to undeclared channel #ops", func() error { _, err := ada.Post(ctx, "ops", draft); return err }},
-		{"listen to undeclared channel #ops", func() error { _, err := ada.Join(ctx, "ops", func(*endpoint.Delivery) {}); return err }},
+		{"listen to undeclared channel #ops", func() error { _, err := ada.Listen(ctx, "ops", func(*endpoint.Delivery) {}); return err }},
 		{"change the settings of #general", func() error {
 			return ada.Call(ctx, control.Target{Endpoint: wire.DeliveryEndpoint, Command: wire.CommandChannelSet}, wire.ChannelSetRequest{Channel: channel}, nil)
 		}},

@@ -166,7 +166,7 @@ func (tl *tail) what(patterns []string) string {
 
 func (tl *tail) follow(ctx context.Context, ep *endpoint.Endpoint, patterns []string, p *printer) error {
 	for _, pt := range patterns {
-		if _, err := ep.Join(ctx, pt, func(d *endpoint.Delivery) { p.entry(view.EntryOf(d)) }); err != nil {
+		if _, err := ep.Listen(ctx, pt, func(d *endpoint.Delivery) { p.entry(view.EntryOf(d)) }); err != nil {
 			return err
 		}
 	}

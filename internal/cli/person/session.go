@@ -107,7 +107,7 @@ func (s *session) listen(ctx context.Context, pattern string) error {
 	if slices.ContainsFunc(s.joined, func(have string) bool { return wire.PatternCovers(have, pattern) }) {
 		return nil
 	}
-	_, err := s.ep.Join(ctx, pattern, func(d *endpoint.Delivery) {
+	_, err := s.ep.Listen(ctx, pattern, func(d *endpoint.Delivery) {
 		if d.Sender != s.ep.Principal() { // what the person said is on the screen already
 			s.show(d)
 		}
