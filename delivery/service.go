@@ -100,12 +100,22 @@ func (d *Service) Run(ctx context.Context) error {
 	return nil
 }
 
+// register adds every command and check, a group each.
 func (d *Service) register() {
+	d.registerRoster()
+	d.registerChannels()
+}
+
+func (d *Service) registerRoster() {
 	control.Handle(d.serve, control.Command{
 		Name: wire.CommandRoster, Effect: control.Read, Description: "A page of who is there, with the position of the roster feed.",
 	}, func(ctx context.Context, _ *control.Request, in *wire.RosterRequest) (*wire.RosterReply, error) {
 		return d.feed.page(ctx, value(in))
 	})
+	d.serve.Check("roster", func(context.Context) error { return d.feed.fresh() })
+}
+
+func (d *Service) registerChannels() {
 	control.Handle(d.serve, control.Command{
 		Name: wire.CommandChannels, Effect: control.Read, Description: "A page of the channels, with their settings and, where the caller may read, their sizes.",
 	}, func(ctx context.Context, req *control.Request, in *wire.ChannelsRequest) (*wire.ChannelsReply, error) {
@@ -126,7 +136,6 @@ func (d *Service) register() {
 	}, func(ctx context.Context, req *control.Request, in *wire.EnrolRequest) (*wire.EnrolReply, error) {
 		return d.enrol(ctx, req.Caller, value(in))
 	})
-	d.serve.Check("roster", func(context.Context) error { return d.feed.fresh() })
 	d.serve.Check("history", d.checkHistory)
 }
 

@@ -30,7 +30,7 @@ const (
 )
 
 // EnsureDurables creates the queues of a lifecycle: its direct messages from now on (what was sent to an earlier life
-// of the same name stays unread), its mentions, and with a role the queue that all its holders share. It is
+// of the same name stays unread), and with a role the queue that all its holders share. It is
 // idempotent: a queue that exists keeps its place.
 //
 // Errors: [ErrDrift] when a queue of that name exists with other settings, and nothing of it was changed;
@@ -87,16 +87,9 @@ func durables(s wire.Space, l wire.Lifecycle, role string) ([]durable, error) {
 	if err != nil {
 		return nil, err
 	}
-	dlv, err := wire.MentionSubject(s, l)
-	if err != nil {
-		return nil, err
-	}
 	direct := queue(wire.DirectDurable(l), dm)
 	direct.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
-	out := []durable{
-		{wire.DirectStream(s), direct},
-		{wire.MentionStream(s), queue(wire.MentionDurable(l), dlv)},
-	}
+	out := []durable{{wire.DirectStream(s), direct}}
 	if role == "" {
 		return out, nil
 	}

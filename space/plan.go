@@ -116,7 +116,7 @@ func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
 		{wire.ChatStream(s), wire.StreamSubjects(s, wire.KindChannel), o.chat(s), o.Sizes.Chat},
 		{wire.DirectStream(s), wire.StreamSubjects(s, wire.KindDirect), direct, o.Sizes.Direct},
 		{wire.RoleStream(s), wire.StreamSubjects(s, wire.KindRole), role, o.Sizes.Role},
-		{wire.MentionStream(s), wire.StreamSubjects(s, wire.KindMention), mention, o.Sizes.Mention},
+		{wire.MentionStream(s), wire.MentionRecords(s) + ">", mention(s), o.Sizes.Mention},
 	}
 	buckets := []struct {
 		name    string
@@ -174,7 +174,13 @@ func role(c *jetstream.StreamConfig) {
 	c.AllowDirect, c.Retention, c.Discard, c.MaxAge = true, jetstream.WorkQueuePolicy, jetstream.DiscardNew, 0
 }
 
-func mention(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = mentionPerSubject }
+// mention pointers are stored where no reply reaches, and what is stored is republished to the mentioned.
+func mention(s wire.Space) func(*jetstream.StreamConfig) {
+	return func(c *jetstream.StreamConfig) {
+		c.AllowDirect, c.MaxMsgsPerSubject, c.MaxMsgSize = true, mentionPerSubject, recordSize
+		c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: wire.MentionCopies(s)}
+	}
+}
 
 // authority records decide who is who: leader reads only, no message can be deleted, and the issuance log expires
 // by per-message lifetimes.

@@ -50,7 +50,7 @@ func EnsureQueues(ctx context.Context, js jetstream.JetStream, s wire.Space, q Q
 // stands for it is there. It lists consumers by the page and touches only those that miss.
 func RestoreQueues(ctx context.Context, js jetstream.JetStream, s wire.Space, wanted []Queues) (int, error) {
 	have := map[string]bool{}
-	for _, name := range []string{wire.DirectStream(s), wire.MentionStream(s), wire.RoleStream(s)} {
+	for _, name := range []string{wire.DirectStream(s), wire.RoleStream(s)} {
 		st, err := js.Stream(ctx, name)
 		if err != nil {
 			return 0, translate(fmt.Sprintf("list consumers of space %q", s), err)

@@ -28,6 +28,8 @@ const (
 	Provisioner Profile = "provisioner"
 	// Purger empties the channel and direct message streams.
 	Purger Profile = "purger"
+	// Undertaker requeues and drops dead letters.
+	Undertaker Profile = "undertaker"
 	// Teardown deletes the streams and buckets of a space.
 	Teardown Profile = "teardown"
 	// Probe asks endpoints for their health.
@@ -54,6 +56,7 @@ var lifetimes = map[Profile]Lifetime{
 	Authority:   {24 * time.Hour, 48 * time.Hour},
 	Provisioner: {5 * time.Minute, 30 * time.Minute},
 	Purger:      {5 * time.Minute, 30 * time.Minute},
+	Undertaker:  {5 * time.Minute, 30 * time.Minute},
 	Teardown:    {5 * time.Minute, 30 * time.Minute},
 	Probe:       {time.Minute, 10 * time.Minute},
 
@@ -64,7 +67,7 @@ var lifetimes = map[Profile]Lifetime{
 
 // Profiles returns every profile of a space, in a fixed order.
 func Profiles() []Profile {
-	return []Profile{Agent, Observer, Admin, Operator, Delivery, Authority, Provisioner, Purger, Teardown, Probe}
+	return []Profile{Agent, Observer, Admin, Operator, Delivery, Authority, Provisioner, Purger, Undertaker, Teardown, Probe}
 }
 
 // ParseProfile checks the name of a profile of a space. Its error has code bad-request: an unknown profile never

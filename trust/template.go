@@ -40,12 +40,14 @@ const (
 
 // readCommands of endpoint delivery belong to everyone; ownCommands to members.
 var (
-	readCommands = []string{wire.CommandRoster, wire.CommandChannels, wire.CommandHistory, "memberships"}
-	ownCommands  = []string{"join", "leave", "pull", "ack", "receipt"}
+	readCommands = []string{wire.CommandRoster, wire.CommandChannels, wire.CommandHistory, wire.CommandMemberships}
+	ownCommands  = []string{wire.CommandJoin, wire.CommandLeave, wire.CommandPull, wire.CommandAck}
+	// senderCommands belong to whoever may send.
+	senderCommands = []string{wire.CommandReceipt, wire.CommandReach}
 	// adminCommands read what is not the caller's.
-	adminCommands = []string{"trace", "inbox"}
+	adminCommands = []string{wire.CommandTrace, wire.CommandInbox}
 	// reservedCommands of endpoint delivery are never an agent's, whatever its credential asks for.
-	reservedCommands = []string{wire.CommandChannelSet, wire.CommandEnrol, "purge", "trace", "inbox"}
+	reservedCommands = []string{wire.CommandChannelSet, wire.CommandEnrol, "purge", wire.CommandTrace, wire.CommandInbox}
 )
 
 // ReservedCommand reports whether "<endpoint>.<command>" cannot be granted to an agent: the broker denies it to
@@ -84,6 +86,8 @@ func Template(p Profile, s wire.Space) (jwt.UserPermissionLimits, error) {
 	case Purger:
 		b.stream("STREAM.PURGE", wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s))
 		b.stream("STREAM.INFO", wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s))
+	case Undertaker:
+		b.undertaker()
 	case Teardown:
 		b.stream("STREAM.DELETE", streams(s)...)
 		b.stream("STREAM.INFO", streams(s)...)
@@ -207,12 +211,12 @@ func (b *builder) agent() {
 	b.payload = MaxAgentPayload
 	b.speaks(tPub)
 	b.queue(wire.DirectStream(b.space), "dm_"+lifeID)
-	b.queue(wire.MentionStream(b.space), "dlv_"+lifeID)
 	b.queue(wire.RoleStream(b.space), wire.RoleDurable(tRole))
 	b.describe()
 	b.health()
 	b.delivery(readCommands...)
 	b.delivery(ownCommands...)
+	b.delivery(senderCommands...)
 	b.pub(b.prefix+"ep.one.manager.stop.self."+life+".*", b.prefix+"ep.one."+tCommand+"."+life+".*")
 	for _, c := range reservedCommands {
 		b.denyPub = append(b.denyPub, b.prefix+"ep.one."+wire.DeliveryEndpoint+"."+c+".>")
@@ -224,7 +228,9 @@ func (b *builder) agent() {
 	// The broker lets who may subscribe to "x.*" subscribe to "x.>" too. What that reaches beyond is denied here, by a tag
 	// that every agent has; see deepDenies.
 	b.denySub = append(b.denySub, b.prefix+"live.*.*."+tNoSub)
+	b.sub(b.prefix + "dlv." + life)
 	b.event(wire.DeliveryEndpoint, wire.TopicRoster)
+	b.event(wire.DeliveryEndpoint, wire.TopicReceipt+"."+self)
 	b.event("*", "goal."+life+".>")
 	b.event("*", "session."+life+".>")
 }
@@ -236,7 +242,7 @@ func (b *builder) observer() {
 	b.asks()
 	b.sub(b.prefix + "live.>")
 	b.event(wire.DeliveryEndpoint, wire.TopicRoster)
-	b.event(wire.DeliveryEndpoint, "membership")
+	b.event(wire.DeliveryEndpoint, wire.TopicMembership)
 }
 
 func (b *builder) operator() {
@@ -245,29 +251,39 @@ func (b *builder) operator() {
 	b.describe()
 	b.health()
 	b.delivery(readCommands...)
+	b.delivery(senderCommands...)
+	b.delivery(adminCommands...)
 	b.delivery(wire.CommandChannelSet)
 	b.pub(b.prefix + "ep.one.*.*." + string(wire.ModeAny) + ".*." + life + ".*")
 	b.asks()
 }
 
+// trustedReader reads every message and record of the space, and writes nothing but its own records, pointers to
+// mentions, answers and events: it speaks for nobody.
 func (b *builder) trustedReader() {
 	s := b.space
-	chat, presence := wire.ChatStream(s), kvStream(wire.PresenceBucket(s))
+	chat, direct, role, presence := wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s), kvStream(wire.PresenceBucket(s))
+	mention, dead := wire.MentionStream(s), wire.DeadStream(s)
 	own := []string{wire.ChannelsBucket(s), wire.MembersBucket(s), wire.CursorsBucket(s)}
-	b.stream("STREAM.INFO", chat, wire.DirectStream(s), wire.RoleStream(s), presence)
-	for _, n := range []string{chat, presence} {
+	b.stream("STREAM.INFO", chat, direct, role, mention, dead, presence)
+	for _, n := range []string{chat, direct, role, mention, dead, presence} {
 		b.pub("$JS.API.DIRECT.GET."+n, "$JS.API.DIRECT.GET."+n+".>")
 	}
+	b.pub("$JS.API.CONSUMER.INFO."+direct+".*", "$JS.API.CONSUMER.INFO."+role+".*")
 	b.stream("STREAM.MSG.GET", kvStream(wire.AuthorityBucket(s)))
 	for _, bucket := range own {
 		b.read(kvStream(bucket))
 	}
 	b.write(own...)
 	const e = wire.DeliveryEndpoint
-	b.pub(b.prefix+"dlv.*.*.*", b.prefix+"ep.reply."+e+".>", b.prefix+"epe."+e+".>")
+	b.pub(wire.MentionRecords(s)+"*.*.*", b.prefix+"ep.reply."+e+".>", b.prefix+"epe."+e+".>")
 	b.sub(b.prefix+"ep.one."+e+".>", b.prefix+"ep.all."+e+".>", b.prefix+"ep.inst."+e+".>",
-		wire.RecordPrefix(wire.PresenceBucket(s))+"*.*", wire.RecordPrefix(wire.ChannelsBucket(s))+">")
+		wire.RecordPrefix(wire.PresenceBucket(s))+"*.*", wire.RecordPrefix(wire.ChannelsBucket(s))+">",
+		wire.RecordPrefix(wire.AuthorityBucket(s))+"grant.>", b.prefix+"live.>", advisories+"*."+direct+".*", advisories+"*."+role+".*")
 }
+
+// advisories is where the broker tells what happens to the messages of a consumer, followed by what, stream and consumer.
+const advisories = "$JS.EVENT.ADVISORY.CONSUMER."
 
 func (b *builder) authority() {
 	s := b.space
@@ -276,11 +292,24 @@ func (b *builder) authority() {
 		b.stream("STREAM.INFO", kvStream(bucket))
 		b.stream("STREAM.MSG.GET", kvStream(bucket))
 	}
-	for _, n := range []string{wire.DirectStream(s), wire.MentionStream(s), wire.RoleStream(s)} {
+	for _, n := range []string{wire.DirectStream(s), wire.RoleStream(s)} {
 		b.stream("STREAM.INFO", n)
 		b.pub("$JS.API.CONSUMER.CREATE."+n, "$JS.API.CONSUMER.CREATE."+n+".>", "$JS.API.CONSUMER.DURABLE.CREATE."+n+".*",
 			"$JS.API.CONSUMER.INFO."+n+".*", "$JS.API.CONSUMER.DELETE."+n+".*", "$JS.API.CONSUMER.NAMES."+n)
 	}
+}
+
+// undertaker looks after dead letters: it reads the queues, removes from them, and puts a message back under the subject
+// that it had.
+func (b *builder) undertaker() {
+	s := b.space
+	direct, role, dead := wire.DirectStream(s), wire.RoleStream(s), wire.DeadStream(s)
+	for _, n := range []string{direct, role, dead} {
+		b.stream("STREAM.INFO", n)
+		b.stream("STREAM.MSG.DELETE", n)
+		b.pub("$JS.API.DIRECT.GET."+n, "$JS.API.DIRECT.GET."+n+".>")
+	}
+	b.pub(b.prefix+"inst.>", b.prefix+"svc.>")
 }
 
 func (b *builder) provisioner() {
@@ -304,7 +333,7 @@ func kvStream(bucket string) string { return "KV_" + bucket }
 // streams are all streams of a space, those under its buckets included.
 func streams(s wire.Space) []string {
 	return []string{
-		wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s), wire.MentionStream(s),
+		wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s), wire.MentionStream(s), wire.DeadStream(s),
 		kvStream(wire.PresenceBucket(s)), kvStream(wire.ChannelsBucket(s)), kvStream(wire.MembersBucket(s)),
 		kvStream(wire.CursorsBucket(s)), kvStream(wire.AuthorityBucket(s)),
 	}

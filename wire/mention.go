@@ -26,6 +26,10 @@ func MentionRecord(s Space, to Lifecycle) (string, error) {
 	return MentionRecords(s) + strings.TrimPrefix(subject, join(s, "dlv")+"."), nil
 }
 
+// MentionCopies returns the subjects that the broker republishes pointers to. It does not
+// validate s.
+func MentionCopies(s Space) string { return join(s, "dlv", ">") }
+
 // DecodeMentionPointer reads a pointer. Errors have code bad-request.
 func DecodeMentionPointer(data []byte) (*MentionPointer, error) {
 	var p MentionPointer
