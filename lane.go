@@ -50,6 +50,8 @@ const (
 	laneServing  = "serving"
 	laneBackoff  = "backoff"
 	laneStopped  = "stopped"
+
+	laneElsewhere = "elsewhere"
 )
 
 // instance is one run of the role.

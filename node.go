@@ -63,6 +63,8 @@ type Options struct {
 	Space *space.Options
 	// Open serves one space without any authentication: outside every security claim. Loopback only.
 	Open bool
+	// DeliveryElsewhere leaves the delivery role of every space to other processes, see [NodeClient.ServeDelivery].
+	DeliveryElsewhere bool
 	// Logger may be nil.
 	Logger *slog.Logger
 }

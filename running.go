@@ -186,6 +186,12 @@ func (r *running) serve(ctx context.Context, s wire.Space) error {
 	if ok {
 		return nil
 	}
+	if n.opts.DeliveryElsewhere {
+		n.mu.Lock()
+		n.lanes[s] = elsewhere(s)
+		n.mu.Unlock()
+		return nil
+	}
 	l := &lane{space: s, log: n.log.With(logkey.Component, "node"), dial: n.dial, build: func(nc *nats.Conn) role {
 		return delivery.New(nc, s, &delivery.Options{Logger: n.opts.Logger, Open: n.opts.Open})
 	}}

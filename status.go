@@ -27,7 +27,7 @@ type Status struct {
 // SpaceStatus is the part of one space in [Status].
 type SpaceStatus struct {
 	Name     string    `json:"name"`
-	Delivery string    `json:"delivery"` // starting, serving, backoff, stopped; degraded: served, but nothing can be stored
+	Delivery string    `json:"delivery"` // starting, serving, backoff, stopped; elsewhere: other processes serve it; degraded: served, but nothing can be stored
 	Since    time.Time `json:"since"`
 	Error    string    `json:"error,omitempty"` // why it is not serving
 }
@@ -39,7 +39,7 @@ const Degraded = "degraded"
 // Healthy reports whether every space serves and stores.
 func (s Status) Healthy() bool {
 	for _, sp := range s.Spaces {
-		if sp.Delivery != laneServing {
+		if sp.Delivery != laneServing && sp.Delivery != laneElsewhere {
 			return false
 		}
 	}

@@ -1,0 +1,60 @@
+package cotal
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/cotal-go/cotal/delivery"
+	"github.com/cotal-go/cotal/internal/dial"
+	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// ServeDelivery runs the delivery role of a space in this process, beside the node's own or, with
+// [Options.DeliveryElsewhere], in its place. Any number of processes may serve one space; they share the requests. It
+// calls ready once the role serves, starts the role again when it dies, replaces its credential before that expires,
+// and returns nil after ctx ended.
+//
+// Errors: not-found for an unknown space; unavailable when the broker cannot be reached at the start.
+func (c *NodeClient) ServeDelivery(ctx context.Context, name string, ready func()) error {
+	s, err := wire.ParseSpace(name)
+	if err != nil {
+		return err
+	}
+	l := &lane{
+		space: s, log: c.opts.Logger.With(logkey.Component, "delivery"),
+		creds: func(ctx context.Context) (*trust.Credentials, error) {
+			return c.auth.ServiceCredential(ctx, s, trust.Delivery, serviceLifetime)
+		},
+		dial: func(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error) {
+			return dial.Connect(ctx, dial.Options{URL: c.url, Creds: creds, Name: creds.Identity().Principal.String(), TLS: c.opts.TLS, Logger: c.opts.Logger,
+				OnError: func(_ *nats.Conn, err error) {
+					if dial.Refused(err) {
+						refused()
+					}
+				}})
+		},
+		build: func(nc *nats.Conn) role { return delivery.New(nc, s, c.deliveryOptions(s)) },
+	}
+	if err := l.begin(ctx, ctx); err != nil {
+		return fmt.Errorf("serve delivery of space %q: %w", s, err)
+	}
+	ready()
+	<-l.done
+	return nil
+}
+
+func (c *NodeClient) deliveryOptions(wire.Space) *delivery.Options {
+	return &delivery.Options{Logger: c.opts.Logger}
+}
+
+// elsewhere is the lane of a space whose role other processes run.
+func elsewhere(s wire.Space) *lane {
+	l := &lane{space: s, cancel: func() {}, done: make(chan struct{})}
+	close(l.done)
+	l.set(laneElsewhere, nil)
+	return l
+}
