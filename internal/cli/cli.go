@@ -26,6 +26,7 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/message"
 	"github.com/cotal-go/cotal/internal/cli/person"
 	"github.com/cotal-go/cotal/internal/cli/role"
+	"github.com/cotal-go/cotal/internal/cli/serve"
 	"github.com/cotal-go/cotal/internal/cli/setting"
 	"github.com/cotal-go/cotal/internal/cli/space"
 	"github.com/cotal-go/cotal/wire"
@@ -151,7 +152,7 @@ func newRoot(t *command.Tree) *cobra.Command {
 		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t),
 		grant.NewMint(t), grant.NewRevoke(t), grant.NewGrants(t),
 		person.NewJoin(t), message.NewSend(t), message.NewRead(t), message.NewTail(t), channel.New(t),
-		space.New(t), role.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
+		space.New(t), role.New(t), serve.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
 	)
 	root.InitDefaultHelpCmd()
 	strictHelp(root)

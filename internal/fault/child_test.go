@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,13 +23,19 @@ const (
 	spaceName = "crash"
 	childDir  = "COTAL_FAULT_DIR"    // set: this process is the node, over this folder
 	childSync = "COTAL_FAULT_STRICT" // "1": sync before every acknowledgement
+	childPort = "COTAL_FAULT_PORT"   // of the broker; empty lets the system choose
+	childRole = "COTAL_FAULT_ROLE"   // what the process is: a node, or a role of crashChild
 )
 
 // TestMain turns the test binary into the node that is to be killed when the parent asks for it.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		if err := serve(dir, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "node:", err)
+		role, run := os.Getenv(childRole), serve
+		if role != "" && role != roleNode {
+			run = crashChild
+		}
+		if err := run(dir, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, role+":", err)
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -41,21 +48,33 @@ func serve(dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	port := -1
+	if p := os.Getenv(childPort); p != "" {
+		if port, err = strconv.Atoi(p); err != nil {
+			return err
+		}
+	}
 	n := cotal.New(store, &cotal.Options{
-		StateDir: filepath.Join(dir, "broker"), Port: -1, Transport: broker.Plaintext(), Spaces: []string{spaceName},
-		Strict: os.Getenv(childSync) == "1",
+		StateDir: filepath.Join(dir, "broker"), Port: port, Transport: broker.Plaintext(), Spaces: []string{spaceName},
+		Strict: os.Getenv(childSync) == "1", DeliveryElsewhere: os.Getenv(childRole) == roleNode,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := untilParentEnds()
 	defer cancel()
-	go func() { // the parent is gone when our input ends: never outlive it
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
 	go func() {
 		<-n.Ready()
 		fmt.Fprintln(out, n.URL())
 	}()
 	return n.Run(ctx)
+}
+
+// untilParentEnds ends when the input of this process does: it never outlives its parent.
+func untilParentEnds() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	return ctx, cancel
 }
 
 func records(dir string) (secret.Store, error) { return filestore.New(filepath.Join(dir, "auth")) }
@@ -64,21 +83,28 @@ func records(dir string) (secret.Store, error) { return filestore.New(filepath.J
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
-	url string
+	url string // what it said when it was ready: of a node its address
 }
 
 // start runs a node over dir and waits until it is ready.
 func start(t testing.TB, dir string, strict bool) *child {
+	t.Helper()
+	env := []string{childDir + "=" + dir}
+	if strict {
+		env = append(env, childSync+"=1")
+	}
+	return spawn(t, env...)
+}
+
+// spawn runs this test binary with more environment and waits for the line that says that it is ready.
+func spawn(t testing.TB, env ...string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &child{cmd: exec.Command(exe)}
-	c.cmd.Env = append(os.Environ(), childDir+"="+dir)
-	if strict {
-		c.cmd.Env = append(c.cmd.Env, childSync+"=1")
-	}
+	c.cmd.Env = append(os.Environ(), env...)
 	var stderr strings.Builder
 	c.cmd.Stderr = &stderr
 	out, err := c.cmd.StdoutPipe()
@@ -103,7 +129,7 @@ func start(t testing.TB, dir string, strict bool) *child {
 	}
 	if c.url == "" {
 		c.kill()
-		t.Fatalf("node did not start: %s", stderr.String())
+		t.Fatalf("process did not start: %s", stderr.String())
 	}
 	return c
 }

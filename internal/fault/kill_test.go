@@ -12,6 +12,7 @@ import (
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -88,6 +89,17 @@ func traffic(ctx context.Context, t *testing.T, url, dir string, sender *trust.C
 	wg.Wait()
 	_ = ep.Close()
 	_ = client.Close()
+}
+
+// waitNode dials a node until it answers: the broker may just be starting.
+func waitNode(ctx context.Context, url string, store secret.Store) (*cotal.NodeClient, error) {
+	for {
+		client, err := cotal.DialNode(ctx, url, store, nil)
+		if err == nil || ctx.Err() != nil {
+			return client, err
+		}
+		pause(20 * time.Millisecond)
+	}
 }
 
 func dialNode(ctx context.Context, t *testing.T, url, dir string) *cotal.NodeClient {
