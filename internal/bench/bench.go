@@ -55,6 +55,7 @@ type series struct {
 	name, unit          string
 	smaller             bool    // less is better
 	ratioAtLeast, limit float64 // targets, 0 for none: ratio at least, ours below
+	floor               float64 // target, 0 for none: ours at least
 }
 
 // pair is one case: two bodies over what its setup made.
@@ -102,6 +103,13 @@ func Run(ctx context.Context, opts *Options) (rep Report, err error) {
 		}
 		rep.Results = append(rep.Results, res...)
 	}
+	if o.Executable != "" && wanted(o.Only, "idle") {
+		res, err := l.idle(ctx)
+		if err != nil {
+			return rep, fmt.Errorf("measure idle members: %w", err)
+		}
+		rep.Results = append(rep.Results, res)
+	}
 	rep.Load = load(rep.Load)
 	return rep, nil
 }
@@ -112,7 +120,7 @@ func wanted(only []string, name string) bool {
 
 // CheckNames refuses names that no measurement begins with.
 func CheckNames(only []string) error {
-	names := []string{"process"}
+	names := []string{"process", "idle"}
 	for _, p := range pairs() {
 		names = append(names, p.name)
 	}
@@ -125,7 +133,7 @@ func CheckNames(only []string) error {
 }
 
 func pairs() []pair {
-	return []pair{posts(1), posts(10), posts(100), directs(), roles(), requests(false), requests(true), connects(), stores(false), stores(true)}
+	return []pair{posts(1), posts(10), posts(100), fanOut(100), catchUp(), backlog(), storedBytes(1), storedBytes(10), storedBytes(100), directs(), roles(), requests(false), requests(true), connects(), stores(false), stores(true)}
 }
 
 // run alternates the bodies, after one round of each that is not counted.
@@ -176,6 +184,9 @@ func (r *Result) settle(s series) {
 	case s.limit > 0:
 		r.Target = fmt.Sprintf("< %g %s", s.limit, s.unit)
 		met = ours < s.limit
+	case s.floor > 0:
+		r.Target = fmt.Sprintf("≥ %g %s", s.floor, s.unit)
+		met = ours >= s.floor
 	default:
 		return
 	}

@@ -68,15 +68,22 @@ func newRawPeer(nc *nats.Conn, creds *trust.Credentials) (*rawPeer, error) {
 
 func (p *rawPeer) send(ctx context.Context, subject string, m rawMessage) error {
 	id := p.creds.Identity()
-	m.ID, m.TS, m.Space = nuid.Next(), time.Now().UnixMilli(), string(id.Space)
-	m.From.ID, m.From.Name = id.Principal.String(), id.Actor
-	m.Parts = []rawPart{{Kind: "text", Text: text}}
-	data, err := json.Marshal(m)
+	m.From.ID, m.From.Name, m.ID = id.Principal.String(), id.Actor, nuid.Next()
+	data, err := rawBody(string(id.Space), m)
 	if err != nil {
 		return err
 	}
 	_, err = p.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: data}, jetstream.WithMsgID(m.ID))
 	return err
+}
+
+// rawBody completes and encodes a message.
+func rawBody(space string, m rawMessage) ([]byte, error) {
+	if m.ID == "" {
+		m.ID = nuid.Next()
+	}
+	m.TS, m.Space, m.Parts = time.Now().UnixMilli(), space, []rawPart{{Kind: "text", Text: text}}
+	return json.Marshal(m)
 }
 
 func rawDecode(data []byte) bool {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
 	"github.com/cotal-go/cotal/auth"
@@ -76,9 +77,7 @@ type member struct {
 
 // wires lets a test cut every connection of an endpoint and refuse new ones, as a killed process would.
 type wires struct {
-	via interface {
-		InProcessConn() (net.Conn, error)
-	}
+	via  nats.InProcessConnProvider
 	mu   sync.Mutex
 	all  []net.Conn
 	dead bool
