@@ -87,6 +87,7 @@ type origin struct {
 	delivered uint64 // 1 at the first delivery
 	sequence  uint64
 	at        time.Time
+	left      uint64 // messages of the queue that were not handed out yet
 }
 
 // parseOrigin reads a reply subject of the consumer whose ack prefix is given:
@@ -109,7 +110,7 @@ func parseOrigin(reply, stream, durable string) (o origin, ok bool) {
 	if name != durable {
 		return o, false
 	}
-	var field [4]uint64
+	var field [5]uint64
 	for i := range field {
 		var t string
 		t, rest = token(rest)
@@ -119,7 +120,7 @@ func parseOrigin(reply, stream, durable string) (o origin, ok bool) {
 		}
 		field[i] = n
 	}
-	return origin{delivered: field[0], sequence: field[1], at: time.Unix(0, int64(field[3]))}, true
+	return origin{delivered: field[0], sequence: field[1], at: time.Unix(0, int64(field[3])), left: field[4]}, true
 }
 
 func token(s string) (first, rest string) {

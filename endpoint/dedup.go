@@ -17,6 +17,8 @@ type seen struct {
 type mark struct {
 	seq     uint64 // the stream sequence it came with
 	settled bool   // it needs no second delivery
+	gaveUp  bool   // its handler is not asked again
+	runs    int    // how often its handler was asked
 }
 
 func newSeen(limit int) seen { return seen{seed: maphash.MakeSeed(), limit: limit} }

@@ -28,12 +28,18 @@ type Delivery struct {
 	Time time.Time
 	// Redelivered says that the message was handed out before, here or to another holder of the role.
 	Redelivered bool
+	// Attempt counts how often this endpoint gave the direct or role message to its handler, this time included. What was
+	// fetched and given back unhandled does not count, nor does what other processes did.
+	Attempt int
+	// Requeued says that an operator put the message back after it was given up, so that it is shown although its id was
+	// shown before. A sender can claim it of its own messages.
+	Requeued bool
 
 	q         *queue // nil for channel messages
 	reply     string
 	key       uint64 // in q.seen, valid when keyed
 	keyed     bool
-	delivered uint64
+	delivered uint64 // how often the broker handed it out, to anyone
 	settled   atomic.Bool
 }
 
@@ -54,16 +60,58 @@ const (
 // [ErrClosed].
 func (d *Delivery) Ack(ctx context.Context) error { return d.settle(ctx, bodyAck, true) }
 
-// Nak gives the message back. It is delivered again after delay, to any holder of the role for a role message.
+// Nak gives the message back. It is delivered again after delay, to any holder of the role for a role message. At the
+// last of Options.MaxAttempts it is given up instead, see [EventGaveUp].
 func (d *Delivery) Nak(ctx context.Context, delay time.Duration) error {
-	body := bodyNak
-	if delay > 0 {
-		body += ` {"delay":` + strconv.FormatInt(delay.Nanoseconds(), 10) + `}`
-	}
-	return d.settle(ctx, body, false)
+	return d.nak(ctx, delay, "")
 }
 
-// Term says that the message cannot be handled and must not be delivered again, by anyone.
+// NakReason is Nak with a reason, which a direct message that is given up carries to its sender.
+func (d *Delivery) NakReason(ctx context.Context, delay time.Duration, reason string) error {
+	return d.nak(ctx, delay, reason)
+}
+
+func (d *Delivery) nak(ctx context.Context, delay time.Duration, reason string) error {
+	if d.q != nil && d.Attempt >= d.q.e.opts.MaxAttempts {
+		return d.giveUp(ctx, reason)
+	}
+	return d.settle(ctx, d.nakBody(delay), false)
+}
+
+// nakBody asks for redelivery after delay. The broker moves the message back by the ack wait of a first delivery and ahead
+// by the delay, but hands it out when the longer wait of this delivery is over; so that is taken off.
+func (d *Delivery) nakBody(delay time.Duration) string {
+	if delay <= 0 || d.q == nil {
+		return bodyNak
+	}
+	delay -= d.q.wait(d.delivered) - d.q.wait(1)
+	return bodyNak + ` {"delay":` + strconv.FormatInt(delay.Nanoseconds(), 10) + `}`
+}
+
+// giveUp makes the message a dead letter. To terminate a role message would delete it from its work queue: it goes back
+// again and again, unhandled here, until the broker's own bound of deliveries parks it.
+func (d *Delivery) giveUp(ctx context.Context, reason string) error {
+	why := "gave up after " + strconv.Itoa(d.Attempt) + " attempts"
+	if reason = oneLine(reason); reason != "" {
+		why += ": " + reason
+	}
+	var err error
+	if d.Kind == wire.KindRole {
+		if err = d.settle(ctx, d.nakBody(gaveUpPause), false); err == nil {
+			d.q.giveUp(d)
+		}
+	} else {
+		err = d.settle(ctx, bodyTerm+" "+why, true)
+	}
+	if err != nil {
+		return err
+	}
+	d.q.e.events.emit(EventGaveUp{Kind: d.Kind, Sender: d.Sender, ID: d.Message.ID, Attempts: d.Attempt, Reason: why})
+	return nil
+}
+
+// Term says that the message cannot be handled and must not be delivered again, by anyone. It becomes a dead letter with
+// that reason, which its sender is told. A direct message stays stored meanwhile; a role message does not.
 func (d *Delivery) Term(ctx context.Context, reason string) error {
 	body := bodyTerm
 	if reason != "" {
@@ -126,7 +174,7 @@ func oneLine(s string) string {
 		}
 		return r
 	}, s)
-	return s[:min(len(s), 256)]
+	return strings.ToValidUTF8(s[:min(len(s), 256)], "")
 }
 
 const (

@@ -80,12 +80,31 @@ type EventDenied struct {
 	Err     *wire.Error
 }
 
-// EventPanic says that a handler panicked, or ended its goroutine as runtime.Goexit and a test's FailNow do. A direct or role message was given back to be delivered again.
+// EventPanic says that a handler panicked, or ended its goroutine as runtime.Goexit and a test's FailNow do. A direct or role
+// message was given back to be delivered again, or was given up.
 type EventPanic struct {
 	Kind   wire.Kind
 	Sender wire.Principal
 	Value  any
 	Stack  []byte
+}
+
+// EventGaveUp says that a direct or role message was not handled at the last of Options.MaxAttempts and is not shown again:
+// it becomes a dead letter, which an operator can put back. A direct one does so at once and carries the reason. One of
+// a role is left to the other holders of the role until the broker's bound of deliveries is reached.
+type EventGaveUp struct {
+	Kind     wire.Kind
+	Sender   wire.Principal
+	ID       string
+	Attempts int
+	Reason   string
+}
+
+// EventQueueFull says that so many direct or role messages are handed out and not settled that the broker hands out no
+// more. Nothing is lost: it goes on when they are settled, or come again after their ack wait.
+type EventQueueFull struct {
+	Kind    wire.Kind
+	Pending int
 }
 
 // EventQueueLost says that direct or role messages cannot be fetched at the moment; the endpoint keeps trying.
@@ -133,6 +152,12 @@ func (e EventPanic) String() string {
 func (e EventQueueLost) String() string {
 	return fmt.Sprintf("cannot fetch %s messages: %v", e.Kind, e.Err)
 }
+func (e EventGaveUp) String() string {
+	return fmt.Sprintf("%s message %q from %s: %s", e.Kind, e.ID, e.Sender, e.Reason)
+}
+func (e EventQueueFull) String() string {
+	return fmt.Sprintf("%d %s messages wait to be settled, no more are handed out", e.Pending, e.Kind)
+}
 func (e EventsLost) String() string { return fmt.Sprintf("%d events lost", e.Count) }
 
 func (e EventConnected) attrs() []any    { return []any{logkey.Server, e.Server} }
@@ -156,6 +181,12 @@ func (e EventPanic) attrs() []any {
 func (e EventQueueLost) attrs() []any {
 	return []any{logkey.Name, e.Kind.String(), logkey.Error, e.Err}
 }
+func (e EventGaveUp) attrs() []any {
+	return []any{logkey.Name, e.Kind.String(), logkey.Principal, e.Sender.String(), logkey.Message, e.ID, logkey.Attempt, e.Attempts, logkey.Reason, e.Reason}
+}
+func (e EventQueueFull) attrs() []any {
+	return []any{logkey.Name, e.Kind.String(), logkey.Count, e.Pending}
+}
 func (e EventsLost) attrs() []any { return []any{logkey.Count, e.Count} }
 
 func (EventConnected) level() slog.Level     { return slog.LevelInfo }
@@ -169,6 +200,8 @@ func (EventDropped) level() slog.Level       { return slog.LevelDebug } // per m
 func (EventDenied) level() slog.Level        { return slog.LevelWarn }
 func (EventPanic) level() slog.Level         { return slog.LevelError }
 func (EventQueueLost) level() slog.Level     { return slog.LevelWarn }
+func (EventGaveUp) level() slog.Level        { return slog.LevelWarn }
+func (EventQueueFull) level() slog.Level     { return slog.LevelWarn }
 func (EventsLost) level() slog.Level         { return slog.LevelWarn }
 
 // eventBacklog is how many events wait for a slow OnEvent.

@@ -19,6 +19,7 @@ const (
 	DefaultDedup       = 1024
 	DefaultLiveBacklog = 64 << 10
 	DefaultRoleLimit   = 1
+	DefaultMaxAttempts = 10
 )
 
 // Options shapes an endpoint. The zero value is the safe one; Connect copies it.
@@ -71,6 +72,10 @@ type Options struct {
 	// RoleLimit is how many role messages may be unsettled after their handler returned before no more are
 	// taken from the role's queue: the others are left to other holders of the role. Default 1.
 	RoleLimit int
+	// MaxAttempts is how often a direct or role message is given to its handler before a panic or a Nak makes it a dead
+	// letter. Only this endpoint's own tries count; the broker's bound of 20 deliveries, to whomever, stands above it.
+	// Default 10.
+	MaxAttempts int
 }
 
 // Open says how to take part in an open space, where nobody is authenticated.
@@ -117,7 +122,7 @@ func (o *Options) settled(src Source) (Options, error) {
 	for _, n := range []struct {
 		p *int
 		d int
-	}{{&c.DedupSize, DefaultDedup}, {&c.LiveBacklog, DefaultLiveBacklog}, {&c.RoleLimit, DefaultRoleLimit}} {
+	}{{&c.DedupSize, DefaultDedup}, {&c.LiveBacklog, DefaultLiveBacklog}, {&c.RoleLimit, DefaultRoleLimit}, {&c.MaxAttempts, DefaultMaxAttempts}} {
 		if *n.p == 0 {
 			*n.p = n.d
 		}
@@ -142,7 +147,7 @@ func (o *Options) check(src Source) error {
 		return bad("kind %q is neither %q nor %q", o.Kind, wire.CardAgent, wire.CardEndpoint)
 	case o.ConnectTimeout < 0 || o.RequestTimeout < 0 || o.CloseTimeout < 0:
 		return bad("a timeout is negative")
-	case o.DedupSize < 0 || o.LiveBacklog < 0 || o.RoleLimit < 0:
+	case o.DedupSize < 0 || o.LiveBacklog < 0 || o.RoleLimit < 0 || o.MaxAttempts < 0:
 		return bad("a size is negative")
 	case o.TLS != nil && o.CAFile != "":
 		return bad("TLS and CAFile exclude each other")

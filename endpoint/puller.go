@@ -22,6 +22,8 @@ const (
 	// Pauses after the broker refused a pull request.
 	pullRetryMin = 250 * time.Millisecond
 	pullRetryMax = 15 * time.Second
+	// infoAnswer ends the subject of what the broker says about the queue; those of messages end in a number.
+	infoAnswer = "info"
 )
 
 // puller fetches a queue's messages over one link.
@@ -228,6 +230,10 @@ func (p *puller) request(n int) {
 
 // status reads an answer that is no message.
 func (p *puller) status(m *nats.Msg) {
+	if m.Subject[len(p.inbox):] == infoAnswer {
+		p.q.informed(m)
+		return
+	}
 	code := statusOf(m)
 	if code == "" || len(m.Data) > 0 || !header.Whole(m) {
 		p.q.e.foreign(m, "queue "+p.q.durable)
@@ -247,6 +253,9 @@ func (p *puller) status(m *nats.Msg) {
 	switch description := strings.ToLower(m.Header.Get("Description")); {
 	case code == statusHeartbeat:
 		p.failures = 0
+		if p.q.stalled() { // if it is lost, the next heartbeat asks again
+			_ = p.l.nc.PublishRequest(subjectConsumerInfo+p.q.stream+"."+p.q.durable, p.inbox+infoAnswer, nil)
+		}
 	case code == statusTimeout, code == statusNoMessages,
 		code == statusConflict && (strings.Contains(description, "batch completed") || strings.Contains(description, "maxbytes")):
 		// One request has ended; its messages will not come.

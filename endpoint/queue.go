@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +21,9 @@ const (
 	// A handler that panicked gets its message back after this pause, longer with each attempt.
 	panicPause    = time.Second
 	maxPanicPause = time.Minute
+	panicReason   = "its handler panicked"
+	// gaveUpPause is how long a role message that was given up here is left to other holders of the role, each time.
+	gaveUpPause = time.Second
 )
 
 // queue is one durable of this endpoint being worked off: its direct messages, or those of its role. Its messages are
@@ -32,7 +36,7 @@ type queue struct {
 	fn              func(*Delivery)
 	limit           int // unsettled deliveries besides the one being handled; 0: any number
 	window          int // most messages fetched ahead
-	ackWait         time.Duration
+	terms           terms
 
 	cur *puller // guarded by Endpoint.topo
 
@@ -44,6 +48,17 @@ type queue struct {
 	held   map[uint64]time.Time // by sequence, unsettled deliveries whose handler returned, and when the broker gives up on them
 	later  bool                 // the last handler returned without settling
 	puller *puller              // cur, for whoever settles
+	left   uint64               // messages that the broker had for us beside the last one
+	full   bool                 // it was told that the broker hands out no more
+}
+
+// terms are what the broker says about a durable.
+type terms struct {
+	ackWait    time.Duration
+	backoff    []time.Duration // the ack wait of each delivery, the last one of all further ones
+	maxPending int             // unsettled deliveries at most, of all readers together
+	pending    int             // unsettled deliveries when it said so
+	waiting    uint64          // messages not handed out yet then
 }
 
 // Messages fetched ahead of the handler at most. Those of a role are kept from the other holders of the role meanwhile.
@@ -103,6 +118,7 @@ func (e *Endpoint) handle(ctx context.Context, q *queue, fn func(*Delivery)) err
 		return e.failure(q.act(), err, false)
 	}
 	e.queues[q.kind] = q
+	q.learn(q.terms)
 	return nil
 }
 
@@ -117,35 +133,74 @@ func (q *queue) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	q.terms, err = parseTerms(a, msg.Data)
+	return err
+}
+
+func parseTerms(a act, data []byte) (terms, error) {
 	var info struct {
 		stored
 		Config struct {
-			AckWait time.Duration `json:"ack_wait"`
+			AckWait       time.Duration   `json:"ack_wait"`
+			BackOff       []time.Duration `json:"backoff"`
+			MaxAckPending int             `json:"max_ack_pending"`
 		} `json:"config"`
+		NumAckPending int    `json:"num_ack_pending"`
+		NumPending    uint64 `json:"num_pending"`
 	}
-	if err := json.Unmarshal(msg.Data, &info); err != nil {
-		return wire.Errorf(wire.CodeInternal, "%s %q: the broker's answer is not about a queue", a.verb, a.operand)
+	if err := json.Unmarshal(data, &info); err != nil {
+		return terms{}, wire.Errorf(wire.CodeInternal, "%s %q: the broker's answer is not about a queue", a.verb, a.operand)
 	}
 	if info.Error != nil {
-		return info.refusal(a)
+		return terms{}, info.refusal(a)
 	}
-	if q.ackWait = info.Config.AckWait; q.ackWait <= 0 {
-		q.ackWait = defaultAckWait
+	t := terms{
+		ackWait: info.Config.AckWait, backoff: info.Config.BackOff, maxPending: info.Config.MaxAckPending,
+		pending: info.NumAckPending, waiting: info.NumPending,
 	}
-	return nil
+	if t.ackWait <= 0 {
+		t.ackWait = defaultAckWait
+	}
+	return t, nil
+}
+
+// wait is how long the broker waits for the acknowledgement of a message handed out for the nth time.
+func (q *queue) wait(n uint64) time.Duration {
+	if len(q.terms.backoff) == 0 {
+		return q.terms.ackWait
+	}
+	return q.terms.backoff[min(max(n, 1), uint64(len(q.terms.backoff)))-1]
 }
 
 // deliver handles one message of the durable. It runs with q.run held.
 func (q *queue) deliver(m *nats.Msg) {
+	d := q.open(m)
+	if d == nil {
+		return
+	}
+	calm := false
+	defer func() { // also when the handler ends the goroutine
+		q.handled(d)
+		if !calm && !d.settled.Load() {
+			pause := min(panicPause<<min(d.delivered-1, 6), maxPanicPause)
+			_ = d.nak(noContext, pause, panicReason) // without it the ack wait ends just so
+		}
+	}()
+	calm = !q.e.invoke(q.fn, d)
+}
+
+// open checks a message of the durable and decides whether it is shown; nil: it is not, and was settled. It runs with
+// q.run held.
+func (q *queue) open(m *nats.Msg) *Delivery {
 	from, ok := parseOrigin(m.Reply, q.stream, q.durable)
 	if !ok {
 		// Somebody had a message of another queue sent here. It is not ours to acknowledge.
 		q.e.foreign(m, "queue "+q.durable)
-		return
+		return nil
 	}
 	if !header.Whole(m) {
 		q.terminate(m, errHeader())
-		return
+		return nil
 	}
 	p, err := q.peer(m.Subject)
 	var msg *wire.Message
@@ -154,25 +209,40 @@ func (q *queue) deliver(m *nats.Msg) {
 	}
 	if err != nil {
 		q.terminate(m, err)
-		return
+		return nil
 	}
 	d := &Delivery{
 		Message: msg, Kind: q.kind, Sender: p.sub.Sender, Role: q.role, Sequence: from.sequence, Time: from.at,
 		Redelivered: from.delivered > 1, q: q, reply: m.Reply, delivered: from.delivered,
 	}
-	if !q.admit(d, p.sender) {
-		_ = q.e.tryPublish(m.Reply, bodyAck) // if it is lost, the message comes again and is recognised again
-		return
+	id := msg.ID
+	if was := requeued(m, from.sequence); was > 0 && id != "" {
+		d.Requeued = true
+		id += "\x00" + strconv.FormatUint(was, 10) // another message, as far as repetition goes
 	}
-	calm := false
-	defer func() { // also when the handler ends the goroutine
-		q.handled(d)
-		if !calm && !d.settled.Load() {
-			pause := min(panicPause<<min(from.delivered-1, 6), maxPanicPause)
-			_ = d.Nak(noContext, pause) // without it the ack wait ends just so
-		}
-	}()
-	calm = !q.e.invoke(q.fn, d)
+	d.key, d.keyed = q.seen.key(p.sender, id)
+	switch q.admit(d, from.left) {
+	case known:
+		_ = q.e.tryPublish(m.Reply, bodyAck) // if it is lost, the message comes again and is recognised again
+		return nil
+	case refused:
+		_ = q.e.tryPublish(m.Reply, d.nakBody(gaveUpPause)) // if it is lost, the ack wait does the same later
+		return nil
+	}
+	return d
+}
+
+// requeued returns the sequence that a message had before an operator put it back into its queue; 0: nobody did. Its
+// sender can set the header too. That makes an id show twice which is the sender's own, as a second id would.
+func requeued(m *nats.Msg, seq uint64) uint64 {
+	if len(m.Header) == 0 {
+		return 0
+	}
+	was, err := strconv.ParseUint(m.Header.Get(wire.HeaderRequeued), 10, 64)
+	if err != nil || was >= seq {
+		return 0
+	}
+	return was
 }
 
 // giveBack returns a message that was fetched and will not be handled here.
@@ -217,20 +287,49 @@ func (q *queue) terminate(m *nats.Msg, err error) {
 	_ = q.e.tryPublish(m.Reply, bodyTerm+" "+string(reason)) // if it is lost, it comes again and goes again
 }
 
+// verdict is what becomes of a message that arrived.
+type verdict int
+
+const (
+	shown   verdict = iota
+	known           // settled before, or a second copy
+	refused         // given up before
+)
+
 // admit decides whether a message is shown: not when it was settled before, nor when it is another copy, sent
-// again, of one that was shown. A message that was shown and not settled is shown again when it comes again.
-func (q *queue) admit(d *Delivery, sender string) bool {
+// again, of one that was shown. A message that was shown and not settled is shown again when it comes again, until it was
+// given up. left is how many more the broker had.
+func (q *queue) admit(d *Delivery, left uint64) verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	d.key, d.keyed = q.seen.key(sender, d.Message.ID)
+	q.left = left
+	d.Attempt = int(d.delivered) // all there is to go by without an id
 	if d.keyed {
-		if m, ok := q.seen.find(d.key); ok && (m.settled || m.seq != d.Sequence) {
-			return false
+		m, ok := q.seen.find(d.key)
+		switch {
+		case !ok:
+			m = mark{seq: d.Sequence}
+		case m.settled || m.seq != d.Sequence:
+			return known
+		case m.gaveUp:
+			return refused
 		}
-		q.seen.put(d.key, mark{seq: d.Sequence})
+		m.runs++
+		d.Attempt = m.runs
+		q.seen.put(d.key, m)
 	}
 	delete(q.held, d.Sequence)
-	return true
+	return shown
+}
+
+// giveUp notes that d's handler is not asked again.
+func (q *queue) giveUp(d *Delivery) {
+	if !d.keyed {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.seen.put(d.key, mark{seq: d.Sequence, gaveUp: true})
 }
 
 // handled notes that the handler returned: an unsettled message counts against the limit from now on.
@@ -238,8 +337,14 @@ func (q *queue) handled(d *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.later = !d.settled.Load()
-	if q.limit > 0 && q.later {
-		q.held[d.Sequence] = time.Now().Add(q.ackWait)
+	if !q.later {
+		return
+	}
+	q.held[d.Sequence] = time.Now().Add(q.wait(d.delivered))
+	if limit := q.terms.maxPending; limit > 0 && len(q.held) >= limit {
+		if q.expire(); len(q.held) >= limit {
+			q.tellFull(len(q.held))
+		}
 	}
 }
 
@@ -248,7 +353,7 @@ func (q *queue) hold(d *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, ok := q.held[d.Sequence]; ok {
-		q.held[d.Sequence] = time.Now().Add(q.ackWait)
+		q.held[d.Sequence] = time.Now().Add(q.wait(d.delivered))
 	}
 }
 
@@ -260,6 +365,9 @@ func (q *queue) release(d *Delivery, final bool) {
 	}
 	_, freed := q.held[d.Sequence]
 	delete(q.held, d.Sequence)
+	if q.full && len(q.held) < q.terms.maxPending*9/10 {
+		q.full = false
+	}
 	p := q.puller
 	q.mu.Unlock()
 	if freed && p != nil {
@@ -277,11 +385,16 @@ func (q *queue) room() int {
 	if !q.later && len(q.held) == 0 {
 		return q.window // its handler settles before it returns
 	}
+	q.expire()
+	return min(q.window, q.limit-len(q.held))
+}
+
+// expire forgets the deliveries that the broker has taken back by now. q.mu is held.
+func (q *queue) expire() {
 	now := time.Now()
 	for seq, until := range q.held {
 		if !now.Before(until) {
 			delete(q.held, seq)
 		}
 	}
-	return min(q.window, q.limit-len(q.held))
 }

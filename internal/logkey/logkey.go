@@ -24,6 +24,7 @@ const (
 	Instance  = "instance"   // one running body of an endpoint
 	Key       = "key"        // key of a record or bucket entry
 	Limit     = "limit"      // what is allowed
+	Message   = "message"    // id of a message
 	Name      = "name"       // name of what the message is about
 	Outcome   = "outcome"    // executed, not-executed, unknown
 	Owner     = "owner"      // first token of a principal

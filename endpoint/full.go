@@ -1,0 +1,40 @@
+package endpoint
+
+import (
+	"github.com/nats-io/nats.go"
+)
+
+// learn takes note of what the broker said about the queue, and reports when it hands out no more.
+func (q *queue) learn(t terms) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.left = t.waiting
+	if t.maxPending > 0 && t.pending >= t.maxPending {
+		q.tellFull(t.pending)
+	}
+}
+
+// stalled reports whether the broker had more messages and sends none, for a reason that was not told yet.
+func (q *queue) stalled() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.left > 0 && !q.full
+}
+
+// informed reads the broker's answer to a question about the queue.
+func (q *queue) informed(m *nats.Msg) {
+	t, err := parseTerms(q.act(), m.Data)
+	if err != nil {
+		return // the puller finds out what is wrong, and reports it
+	}
+	q.learn(t)
+}
+
+// tellFull reports, once until there is room again, that the broker hands out no more. q.mu is held.
+func (q *queue) tellFull(pending int) {
+	if q.full {
+		return
+	}
+	q.full = true
+	q.e.events.emit(EventQueueFull{Kind: q.kind, Pending: pending})
+}
