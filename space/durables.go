@@ -11,9 +11,8 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// Shape of the durables. Redelivery is unbounded: a bound without a place for dead letters would lose messages.
+// Shape of the durables. How often and after how long they hand over again is of the contract: wire.RedeliveryWaits.
 const (
-	ackWait = time.Minute
 	// maxPending bounds what one lifecycle holds unacknowledged.
 	maxPending = 1000
 	// rolePending bounds what all holders of a role hold together, so that one that never acknowledges does not
@@ -31,7 +30,7 @@ const (
 
 // EnsureDurables creates the queues of a lifecycle: its direct messages from now on (what was sent to an earlier life
 // of the same name stays unread), and with a role the queue that all its holders share. It is
-// idempotent: a queue that exists keeps its place.
+// idempotent: a queue that exists keeps its place, and one of an earlier build takes the bounds of this one.
 //
 // Errors: [ErrDrift] when a queue of that name exists with other settings, and nothing of it was changed;
 // resource-exhausted at the account's consumer limit; failed-precondition when the space was not made.
@@ -105,8 +104,8 @@ func durables(s wire.Space, l wire.Lifecycle, role string) ([]durable, error) {
 func queue(name, filter string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: filter, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: ackWait, MaxDeliver: -1, MaxAckPending: maxPending, MaxWaiting: maxWaiting,
-		MaxRequestBatch: maxBatch, MaxRequestExpires: maxExpires,
+		AckWait: wire.RedeliveryWait(1), MaxDeliver: wire.MaxDeliveries, BackOff: wire.RedeliveryWaits(), MaxAckPending: maxPending,
+		MaxWaiting: maxWaiting, MaxRequestBatch: maxBatch, MaxRequestExpires: maxExpires,
 	}
 }
 
@@ -114,7 +113,7 @@ func ensureDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d 
 	what := fmt.Sprintf("create consumer %q of space %q", d.config.Durable, s)
 	have, err := js.Consumer(ctx, d.stream, d.config.Durable)
 	if err == nil {
-		return verifyDurable(s, d, have.CachedInfo().Config)
+		return settleDurable(ctx, js, s, d, have.CachedInfo().Config)
 	}
 	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return translate(what, err)
@@ -130,7 +129,7 @@ func ensureDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d 
 	if errors.Is(err, jetstream.ErrConsumerExists) || errors.Is(err, jetstream.ErrConsumerNameAlreadyInUse) {
 		// Another call made it first, with its own cut.
 		if have, err = js.Consumer(ctx, d.stream, d.config.Durable); err == nil {
-			return verifyDurable(s, d, have.CachedInfo().Config)
+			return settleDurable(ctx, js, s, d, have.CachedInfo().Config)
 		}
 	}
 	return crowded(ctx, js, d.stream, translate(what, err))
@@ -151,9 +150,14 @@ func crowded(ctx context.Context, js jetstream.JetStream, stream string, err err
 	return err
 }
 
-func verifyDurable(s wire.Space, d durable, have jetstream.ConsumerConfig) error {
-	if diff := compareConsumer(d.stream, d.config, have); len(diff) > 0 {
+// settleDurable accepts a queue that is as it should be and brings one of an earlier build to this shape, in place.
+func settleDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d durable, have jetstream.ConsumerConfig) error {
+	diff := compareConsumer(d.stream, d.config, have)
+	switch {
+	case len(diff) == 0:
+		return nil
+	case !earlierDurable(d, have):
 		return &DriftError{Space: s, Drifts: diff}
 	}
-	return nil
+	return upgradeDurable(ctx, js, s, d.stream, have)
 }

@@ -2,6 +2,7 @@ package space_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -104,16 +105,16 @@ func TestDurablesComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	consumers := func() int { return must(js.AccountInfo(ctx))(t).Consumers }
-	if got := consumers(); got != 5 {
-		t.Errorf("consumers of two reviewers = %d, want 5", got)
+	if got := consumers(); got != 3 {
+		t.Errorf("consumers of two reviewers = %d, want 3", got)
 	}
 	for range 2 {
 		if err := space.RemoveDurables(ctx, js, lab, ada); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := consumers(); got != 3 {
-		t.Errorf("consumers after one left = %d, want 3: the other's two and the role's", got)
+	if got := consumers(); got != 2 {
+		t.Errorf("consumers after one left = %d, want 2: the other's and the role's", got)
 	}
 }
 
@@ -161,58 +162,117 @@ func TestDurablesNeedASpaceAndNames(t *testing.T) {
 	}
 }
 
-// Redelivery has no bound and the role's queue survives its members; on fake time.
-func TestUnacknowledgedWorkComesBack(t *testing.T) {
+// inBubble runs fn on a broker and a space of its own, on fake time.
+func inBubble(t *testing.T, fn func(t *testing.T, js jetstream.JetStream)) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := broker(t)
 		js := connect(t, srv)
-		ctx := t.Context()
-		if err := space.Ensure(ctx, js, lab, nil); err != nil {
+		if err := space.Ensure(t.Context(), js, lab, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := space.EnsureDurables(ctx, js, lab, lifecycle("ada"), "reviewer"); err != nil {
-			t.Fatal(err)
-		}
-		subject := must(wire.RoleSubject(lab, "reviewer", wire.Principal{Owner: wire.LocalOwner, Actor: "boss"}))(t)
-		must(js.Publish(ctx, subject, []byte("review this")))(t)
-		c := must(js.Consumer(ctx, wire.RoleStream(lab), wire.RoleDurable("reviewer")))(t)
-		for try := range 20 {
-			m := must(c.Next(jetstream.FetchMaxWait(50 * time.Second)))(t)
-			meta := must(m.Metadata())(t)
-			if meta.NumDelivered != uint64(try+1) {
-				t.Fatalf("delivery %d is numbered %d", try+1, meta.NumDelivered)
-			}
-			time.Sleep(61 * time.Second)
-		}
+		fn(t, js)
 		js.Conn().Close()
 		srv.Shutdown()
 		srv.WaitForShutdown()
 	})
 }
 
-func TestTransientQueuesGoByThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := broker(t)
-		js := connect(t, srv)
+// next returns the next message of a queue, whenever it comes, and how long that took.
+func next(t *testing.T, js jetstream.JetStream, stream, name string) (jetstream.Msg, int, time.Duration) {
+	t.Helper()
+	began := time.Now()
+	for time.Since(began) < 2*time.Hour {
+		c := must(js.Consumer(t.Context(), stream, name))(t)
+		if m, err := c.Next(jetstream.FetchMaxWait(50 * time.Second)); err == nil {
+			return m, int(must(m.Metadata())(t).NumDelivered), time.Since(began)
+		}
+	}
+	return nil, 0, 0
+}
+
+// What is never answered comes back after the waits of the contract and is a dead letter after the last of them.
+func TestUnacknowledgedWorkComesBackUntilItIsDead(t *testing.T) {
+	inBubble(t, func(t *testing.T, js jetstream.JetStream) {
 		ctx := t.Context()
-		if err := space.Ensure(ctx, js, lab, nil); err != nil {
+		if err := space.EnsureDurables(ctx, js, lab, lifecycle("ada"), "reviewer"); err != nil {
 			t.Fatal(err)
 		}
+		subject := must(wire.RoleSubject(lab, "reviewer", wire.Principal{Owner: wire.LocalOwner, Actor: "boss"}))(t)
+		must(js.Publish(ctx, subject, []byte("review this")))(t)
+		for try := 1; try <= wire.MaxDeliveries; try++ {
+			m, attempt, took := next(t, js, wire.RoleStream(lab), wire.RoleDurable("reviewer"))
+			if m == nil || attempt != try {
+				t.Fatalf("delivery %d is numbered %d", try, attempt)
+			}
+			if want := wire.RedeliveryWait(try - 1); try > 1 && (took < want || took > want+time.Second) {
+				t.Errorf("delivery %d came after %s, want %s", try, took, want)
+			}
+		}
+		if m, attempt, _ := next(t, js, wire.RoleStream(lab), wire.RoleDurable("reviewer")); m != nil {
+			t.Errorf("delivered once more, numbered %d", attempt)
+		}
+		if st := must(space.State(ctx, js, wire.DeadStream(lab)))(t); st.Msgs != 1 {
+			t.Errorf("dead letters = %d, want 1", st.Msgs)
+		}
+		if st := must(space.State(ctx, js, wire.RoleStream(lab)))(t); st.Msgs != 1 {
+			t.Errorf("the dead letter is not kept in its stream: %d messages", st.Msgs)
+		}
+	})
+}
+
+// A negative answer with a delay is granted after that delay at whatever attempt, when it is asked for by
+// wire.NakDelay; without it, at once.
+func TestNegativeAnswersAreGrantedAfterTheirDelay(t *testing.T) {
+	inBubble(t, func(t *testing.T, js jetstream.JetStream) {
+		ada := lifecycle("ada")
+		if err := space.EnsureDurables(t.Context(), js, lab, ada, ""); err != nil {
+			t.Fatal(err)
+		}
+		sendDirect(t, js, ada, "later")
+		for try := 1; try < wire.MaxDeliveries; try++ {
+			m, attempt, took := next(t, js, wire.DirectStream(lab), wire.DirectDurable(ada))
+			if m == nil || attempt != try {
+				t.Fatalf("delivery %d is numbered %d", try, attempt)
+			}
+			want := time.Duration(try/2) * 7 * time.Second // of the answer before; zero first
+			if try%2 == 0 {
+				want = 0
+			}
+			if try > 1 && (took < want || took > want+time.Second) {
+				t.Errorf("delivery %d came after %s, want %s", try, took, want)
+			}
+			delay := time.Duration((try+1)/2) * 7 * time.Second
+			if try%2 == 1 {
+				delay = 0
+			}
+			var err error
+			if ask := wire.NakDelay(delay, attempt); ask == 0 {
+				err = m.Nak()
+			} else { // NakWithDelay of the client takes no negative delay
+				err = js.Conn().Publish(m.Reply(), fmt.Appendf(nil, `-NAK {"delay":%d}`, ask))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestTransientQueuesGoByThemselves(t *testing.T) {
+	inBubble(t, func(t *testing.T, js jetstream.JetStream) {
+		ctx := t.Context()
 		ada := lifecycle("ada")
 		for range 2 {
 			if err := space.EnsureTransient(ctx, js, lab, ada, "reviewer", time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := must(js.AccountInfo(ctx))(t).Consumers; got != 3 {
-			t.Errorf("consumers = %d, want 3", got)
+		if got := must(js.AccountInfo(ctx))(t).Consumers; got != 2 {
+			t.Errorf("consumers = %d, want 2", got)
 		}
 		time.Sleep(2 * time.Hour)
 		if got := must(js.AccountInfo(ctx))(t).Consumers; got != 1 {
 			t.Errorf("consumers after the idle time = %d, want the role's", got)
 		}
-		js.Conn().Close()
-		srv.Shutdown()
-		srv.WaitForShutdown()
 	})
 }

@@ -15,7 +15,8 @@ import (
 const undoTimeout = 10 * time.Second
 
 // Ensure makes the space what the options say: it creates what is missing, brings caps and ages to the options
-// (a lower one drops what is beyond it), and writes the default delivery class when the space has none. It is idempotent, also after a crash at any point.
+// (a lower one drops what is beyond it), and writes the default delivery class when the space has none. A space that the
+// build before made is brought to the present [Schema], in place. It is idempotent, also after a crash at any point.
 //
 // Errors: [ErrDrift] (also wire.ErrPrecondition) when an existing object differs in anything but a cap or an age,
 // nothing changed; resource-exhausted, with the details "resource", "needed", "used" and "allowed", when a limit of
@@ -101,6 +102,11 @@ func inspect(ctx context.Context, js jetstream.JetStream, s wire.Space, want []j
 		}
 		have := st.CachedInfo().Config
 		if diff := compareStream(c, have); len(diff) > 0 {
+			if upgradable(s, c, have) {
+				for i := range diff {
+					diff[i].Reconcilable = true
+				}
+			}
 			v.drifts = append(v.drifts, diff...)
 			v.changed = append(v.changed, reconciled(c, have))
 		}

@@ -35,8 +35,8 @@ func TestEnsureMakesTheDocumentedStreams(t *testing.T) {
 		t.Errorf("streams in the account = %d, want %d", got, space.Streams)
 	}
 	cfg, _, err := space.NewChannels(js, lab).Get(ctx, wire.DefaultsKey)
-	if err != nil || cfg.DeliveryClass != string(wire.ClassLive) {
-		t.Errorf("defaults = %+v, %v, want delivery class live written out", cfg, err)
+	if err != nil || cfg.DeliveryClass != string(wire.ClassDurable) {
+		t.Errorf("defaults = %+v, %v, want delivery class durable written out", cfg, err)
 	}
 	disk, memory := (*space.Options)(nil).Footprint()
 	info := must(js.AccountInfo(ctx))(t)
@@ -141,7 +141,7 @@ func TestEnsureReconcilesCapsAndAges(t *testing.T) {
 	t.Parallel()
 	js := connect(t, broker(t))
 	ctx := ctxFor(t)
-	small := &space.Options{MaxAge: time.Hour, Sizes: space.Sizes{Chat: 8 << 20, Presence: 4 << 20}, DefaultClass: wire.ClassDurable}
+	small := &space.Options{MaxAge: time.Hour, Sizes: space.Sizes{Chat: 8 << 20, Presence: 4 << 20}, DefaultClass: wire.ClassLive}
 	if err := space.Ensure(ctx, js, lab, small); err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +160,8 @@ func TestEnsureReconcilesCapsAndAges(t *testing.T) {
 	}
 	// The class was chosen at creation; other options do not change it.
 	cfg, rev, err := space.NewChannels(js, lab).Get(ctx, wire.DefaultsKey)
-	if err != nil || cfg.DeliveryClass != string(wire.ClassDurable) || rev != 1 {
-		t.Errorf("defaults = %+v revision %d, %v; want durable, revision 1", cfg, rev, err)
+	if err != nil || cfg.DeliveryClass != string(wire.ClassLive) || rev != 1 {
+		t.Errorf("defaults = %+v revision %d, %v; want live, revision 1", cfg, rev, err)
 	}
 }
 
@@ -178,7 +178,7 @@ var spoilt = []struct {
 	{"wider_subjects", "DM_lab", func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "extra.>") }},
 	{"drop_old_work", "TASK_lab", func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }},
 	{"lifetime_header", "CHAT_lab", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }},
-	{"newer_schema", "DLV_lab", func(c *jetstream.StreamConfig) { c.Metadata = map[string]string{"cotal.schema": "2"} }},
+	{"newer_schema", "DLV_lab", func(c *jetstream.StreamConfig) { c.Metadata = map[string]string{"cotal.schema": "3"} }},
 	{"not_acknowledged", "DM_lab", func(c *jetstream.StreamConfig) { c.NoAck = true }},
 }
 

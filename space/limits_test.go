@@ -19,7 +19,7 @@ import (
 func TestANoisyTenantFillsOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	small := &space.Options{Sizes: space.Sizes{
-		Chat: 2 << 20, Direct: 2 << 20, Role: 2 << 20, Mention: 1 << 20, Presence: 1 << 20, Channels: 1 << 20, Members: 1 << 20, Cursors: 1 << 20, Authority: 1 << 20,
+		Chat: 2 << 20, Direct: 2 << 20, Role: 2 << 20, Mention: 1 << 20, Dead: 1 << 20, Presence: 1 << 20, Channels: 1 << 20, Members: 1 << 20, Cursors: 1 << 20, Authority: 1 << 20,
 	}}
 	disk, memory := small.Footprint()
 	limits := tenant{disk, memory, space.Streams, 10}

@@ -15,6 +15,10 @@ const (
 	DefaultMaxAge = 30 * 24 * time.Hour
 	// mentionPerSubject bounds the pointers that wait for one lifecycle.
 	mentionPerSubject = 1000
+	// deadPerSubject bounds the notices about one queue, deadSize one notice with what a receiver may give as its reason.
+	// Their product fits the default cap, so that one queue alone cannot push out what is noted of others.
+	deadPerSubject = 10_000
+	deadSize       = 2 << 10
 	// headerRoom is what a stored message may have beside its body: headers and subject.
 	headerRoom = 8 << 10
 	// recordSize bounds one bucket record.
@@ -23,8 +27,11 @@ const (
 	duplicateWindow = 2 * time.Minute
 
 	schemaKey = "cotal.schema"
-	schema    = "1"
 )
+
+// Schema is the version of the shape of a space that this build makes. Every stream says which one it has. History: 1,
+// first edition; 2, mention pointers out of reach of replies, dead letters, a bound on redelivery.
+const Schema = "2"
 
 // Sizes are byte caps. Each is reserved in the account's and the broker's store when the stream is created, so the
 // sum must fit the account's limits; see [Options.Footprint]. Zero means the default.
@@ -33,6 +40,7 @@ type Sizes struct {
 	Direct    int64 // direct messages; when full, new ones are refused. Default 512 MiB.
 	Role      int64 // role work; when full, new work is refused. Default 256 MiB.
 	Mention   int64 // mention pointers; the oldest go first. Default 64 MiB.
+	Dead      int64 // notices about dead letters; the oldest go first. Default 32 MiB.
 	Presence  int64 // memory; when full, new principals are refused. Default 64 MiB.
 	Channels  int64 // channel settings; when full, refused. Default 16 MiB.
 	Members   int64 // memberships; when full, refused. Default 64 MiB.
@@ -49,7 +57,7 @@ type Options struct {
 	// Sizes are the byte caps.
 	Sizes Sizes
 	// DefaultClass is the delivery class written to the space's defaults when they do not exist yet. Default
-	// live. It is never changed afterwards and never inferred.
+	// durable. It is never changed afterwards and never inferred.
 	DefaultClass wire.DeliveryClass
 }
 
@@ -60,7 +68,7 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	setDefault(&out.Replicas, 1)
 	setDefault(&out.MaxAge, DefaultMaxAge)
-	setDefault(&out.DefaultClass, wire.ClassLive)
+	setDefault(&out.DefaultClass, wire.ClassDurable)
 	z := &out.Sizes
 	setDefault(&z.Chat, 1<<30)
 	setDefault(&z.Direct, 512<<20)
@@ -69,6 +77,7 @@ func (o *Options) withDefaults() (Options, error) {
 		setDefault(size, 64<<20)
 	}
 	setDefault(&z.Channels, 16<<20)
+	setDefault(&z.Dead, 32<<20)
 	return out, out.validate()
 }
 
@@ -80,7 +89,7 @@ func (o Options) validate() error {
 		return wire.Errorf(wire.CodeBadRequest, "shape space: max age %s below %s", o.MaxAge, duplicateWindow)
 	}
 	z := o.Sizes
-	for _, size := range []int64{z.Chat, z.Direct, z.Role, z.Mention, z.Presence, z.Channels, z.Members, z.Cursors, z.Authority} {
+	for _, size := range []int64{z.Chat, z.Direct, z.Role, z.Mention, z.Dead, z.Presence, z.Channels, z.Members, z.Cursors, z.Authority} {
 		if size < 1<<20 {
 			return wire.Errorf(wire.CodeBadRequest, "shape space: size cap of %d bytes below %d", size, 1<<20)
 		}
@@ -96,11 +105,11 @@ func (o Options) validate() error {
 func (o *Options) Footprint() (disk, memory int64) {
 	opts, _ := o.withDefaults()
 	z := opts.Sizes
-	return z.Chat + z.Direct + z.Role + z.Mention + z.Channels + z.Members + z.Cursors + z.Authority, z.Presence
+	return z.Chat + z.Direct + z.Role + z.Mention + z.Dead + z.Channels + z.Members + z.Cursors + z.Authority, z.Presence
 }
 
 // Streams counts the streams of a space, buckets included.
-const Streams = 9
+const Streams = 10
 
 // plan returns the streams of a space in the order they are created: those that others rely on first.
 func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
@@ -108,15 +117,16 @@ func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
 		return nil, err
 	}
 	messages := []struct {
-		name    string
-		filter  string
-		shape   func(*jetstream.StreamConfig)
-		maximum int64
+		name     string
+		subjects []string
+		shape    func(*jetstream.StreamConfig)
+		maximum  int64
 	}{
-		{wire.ChatStream(s), wire.StreamSubjects(s, wire.KindChannel), o.chat(s), o.Sizes.Chat},
-		{wire.DirectStream(s), wire.StreamSubjects(s, wire.KindDirect), direct, o.Sizes.Direct},
-		{wire.RoleStream(s), wire.StreamSubjects(s, wire.KindRole), role, o.Sizes.Role},
-		{wire.MentionStream(s), wire.MentionRecords(s) + ">", mention(s), o.Sizes.Mention},
+		{wire.ChatStream(s), []string{wire.StreamSubjects(s, wire.KindChannel)}, o.chat(s), o.Sizes.Chat},
+		{wire.DirectStream(s), []string{wire.StreamSubjects(s, wire.KindDirect)}, direct, o.Sizes.Direct},
+		{wire.RoleStream(s), []string{wire.StreamSubjects(s, wire.KindRole)}, role, o.Sizes.Role},
+		{wire.MentionStream(s), []string{wire.MentionRecords(s) + ">"}, mention(s), o.Sizes.Mention},
+		{wire.DeadStream(s), wire.DeadSubjects(s), dead, o.Sizes.Dead},
 	}
 	buckets := []struct {
 		name    string
@@ -131,13 +141,13 @@ func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
 	}
 	var out []jetstream.StreamConfig
 	for _, m := range messages {
-		c := base(o, m.name, m.filter, m.maximum)
+		c := base(o, m.name, m.subjects, m.maximum)
 		c.MaxAge, c.MaxMsgSize, c.Discard = o.MaxAge, wire.MaxMessage+headerRoom, jetstream.DiscardOld
 		m.shape(&c)
 		out = append(out, c)
 	}
 	for _, b := range buckets {
-		c := base(o, BucketStream(b.name), wire.RecordPrefix(b.name)+">", b.maximum)
+		c := base(o, BucketStream(b.name), []string{wire.RecordPrefix(b.name) + ">"}, b.maximum)
 		c.MaxMsgsPerSubject, c.MaxMsgSize, c.Discard, c.AllowDirect = 1, recordSize, jetstream.DiscardNew, true
 		if b.shape != nil {
 			b.shape(&c)
@@ -147,11 +157,11 @@ func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
 	return out, nil
 }
 
-func base(o Options, name, subjects string, maximum int64) jetstream.StreamConfig {
+func base(o Options, name string, subjects []string, maximum int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: name, Subjects: []string{subjects}, Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage,
+		Name: name, Subjects: subjects, Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage,
 		Replicas: o.Replicas, MaxBytes: maximum, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1,
-		Duplicates: duplicateWindow, Metadata: map[string]string{schemaKey: schema},
+		Duplicates: duplicateWindow, Metadata: map[string]string{schemaKey: Schema},
 	}
 }
 
@@ -180,6 +190,11 @@ func mention(s wire.Space) func(*jetstream.StreamConfig) {
 		c.AllowDirect, c.MaxMsgsPerSubject, c.MaxMsgSize = true, mentionPerSubject, recordSize
 		c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: wire.MentionCopies(s)}
 	}
+}
+
+// dead letters are noted by the broker itself, so no role has to run at the moment that a message dies.
+func dead(c *jetstream.StreamConfig) {
+	c.AllowDirect, c.MaxMsgsPerSubject, c.MaxMsgSize = true, deadPerSubject, deadSize
 }
 
 // authority records decide who is who: leader reads only, no message can be deleted, and the issuance log expires

@@ -47,21 +47,21 @@ func EnsureQueues(ctx context.Context, js jetstream.JetStream, s wire.Space, q Q
 
 // RestoreQueues makes the queues that are missing and returns for how many lifecycles it did. The broker writes the definition of
 // a consumer to disk when it likes, so a power cut can take a queue that was made seconds before, while the grant that
-// stands for it is there. It lists consumers by the page and touches only those that miss.
+// stands for it is there. It lists consumers by the page and touches only those that miss and those of an earlier build,
+// which take the bounds of this one in place.
 func RestoreQueues(ctx context.Context, js jetstream.JetStream, s wire.Space, wanted []Queues) (int, error) {
 	have := map[string]bool{}
-	for _, name := range []string{wire.DirectStream(s), wire.RoleStream(s)} {
-		st, err := js.Stream(ctx, name)
+	for _, stream := range []string{wire.DirectStream(s), wire.RoleStream(s)} {
+		names, err := upgradeQueues(ctx, js, s, stream)
 		if err != nil {
-			return 0, translate(fmt.Sprintf("list consumers of space %q", s), err)
+			return 0, err
 		}
-		names := st.ConsumerNames(ctx)
-		for n := range names.Name() {
-			have[name+"."+n] = true
+		for n := range names {
+			have[stream+"."+n] = true
 		}
-		if err := names.Err(); err != nil {
-			return 0, translate(fmt.Sprintf("list consumers of space %q", s), err)
-		}
+	}
+	if err := dropMentionQueues(ctx, js, s); err != nil {
+		return 0, err
 	}
 	made := 0
 	for _, q := range wanted {
