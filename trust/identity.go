@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
 
 	"github.com/cotal-go/cotal/wire"
 )
@@ -32,6 +33,8 @@ type Identity struct {
 	Space wire.Space
 	// Profile says which template applies.
 	Profile Profile
+	// Account is the public key of the account that a [SystemWatcher] watches, empty for every other profile.
+	Account string
 	// Lifecycle is who speaks.
 	wire.Lifecycle
 	// Inbox is the tag of the holder's private inbox; wire.InboxPrefix makes the prefix of it.
@@ -92,6 +95,9 @@ func (id Identity) validateHolder() error {
 	}
 	if !id.Profile.Lists() && (id.Role != "" || len(id.Subscribe)+len(id.Publish)+len(id.Commands) > 0) {
 		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: profile %q takes no role, channels or commands", id.Principal, id.Profile)
+	}
+	if watcher := id.Profile == Profile(SystemWatcher); watcher != (id.Account != "") || watcher && !nkeys.IsValidPublicAccountKey(id.Account) {
+		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: %.64q is not the account of profile %q", id.Principal, id.Account, id.Profile)
 	}
 	if id.Space == "" {
 		return SystemKind(id.Profile).Validate()
@@ -186,8 +192,8 @@ func overlap(a, b string) bool {
 // without the tag.
 const noDeny = "="
 
-// The prefixes of tags. "owner", "actor", "uid", "inbox", "role", "sub", "nosub", "pub" and "cmd" feed the templates; "space"
-// and "profile" are there for people and for listings.
+// The prefixes of tags. "owner", "actor", "uid", "inbox", "role", "sub", "nosub", "pub", "cmd" and "account" feed the templates;
+// "space" and "profile" are there for people and for listings.
 const (
 	tagSpace   = "space:"
 	tagProfile = "profile:"
@@ -200,6 +206,7 @@ const (
 	tagNoSub   = "nosub:"
 	tagPub     = "pub:"
 	tagCommand = "cmd:"
+	tagAccount = "account:"
 )
 
 // Tags returns the identity as the tags of a user JWT. They are assigned, never added: jwt.TagList.Add folds case.
@@ -210,6 +217,9 @@ func (id Identity) Tags() []string {
 	}
 	if id.Role != "" {
 		tags = append(tags, tagRole+id.Role)
+	}
+	if id.Account != "" {
+		tags = append(tags, tagAccount+id.Account)
 	}
 	var denies []string
 	if id.Profile == Agent {
@@ -241,6 +251,7 @@ func identityOf(c *jwt.UserClaims) (Identity, error) {
 	var space, profile, uid string
 	single := map[string]*string{
 		tagSpace: &space, tagProfile: &profile, tagOwner: &id.Owner, tagActor: &id.Actor, tagUID: &uid, tagInbox: &id.Inbox, tagRole: &id.Role,
+		tagAccount: &id.Account,
 	}
 	lists := map[string]*[]string{tagSub: &id.Subscribe, tagPub: &id.Publish, tagCommand: &id.Commands}
 	for _, tag := range c.Tags {

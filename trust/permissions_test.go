@@ -31,7 +31,7 @@ func TestPermissionMatrix(t *testing.T) {
 	}
 	for _, k := range trust.SystemKinds() {
 		order = append(order, string(k))
-		creds, err := r.mint.SystemUser(t.Context(), mint.SystemRequest{Kind: k})
+		creds, err := r.mint.SystemUser(t.Context(), systemRequest(k))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,8 @@ func TestPermissionMatrix(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Who may do what, as a broker answered. Written by go test ./trust -run TestPermissionMatrix -update; read every change.\n" +
 		"# The holder is local.ada in space main; <uid> is her lifecycle, <uid2> that of local.bob, <n> a nonce. Her lists: subscribe general and\n" +
-		"# team.>, publish general and log.*, role reviewer, command manager.spawn. A line without profiles is refused to all of them.\n")
+		"# team.>, publish general and log.*, role reviewer, command manager.spawn. A line without profiles is refused to all of them.\n" +
+		"# The holder of system-watcher watches <account>; AX is another.\n")
 	fmt.Fprintf(&b, "# Profiles: %s\n", strings.Join(order, " "))
 	for _, p := range all {
 		fmt.Fprintln(&b, strings.TrimSpace(p.verb+" "+symbolic(p.subject)+"  "+strings.Join(who[p], " ")))
@@ -82,10 +83,19 @@ func TestEveryTemplateLineIsTried(t *testing.T) {
 	}
 }
 
+// systemRequest asks for a credential of a kind; a watcher's is of one account.
+func systemRequest(k trust.SystemKind) mint.SystemRequest {
+	if k == trust.SystemWatcher {
+		return mint.SystemRequest{Kind: k, Account: watched}
+	}
+	return mint.SystemRequest{Kind: k}
+}
+
 // filled puts ada's tags into a template line.
 func filled(line string) string {
 	return strings.NewReplacer("{{tag(owner)}}", "local", "{{tag(actor)}}", "ada", "{{tag(uid)}}", string(adaUID), "{{tag(inbox)}}", string(adaUID),
-		"{{tag(role)}}", "reviewer", "{{tag(sub)}}", "general", "{{tag(pub)}}", "general", "{{tag(cmd)}}", "manager.spawn").Replace(line)
+		"{{tag(role)}}", "reviewer", "{{tag(sub)}}", "general", "{{tag(pub)}}", "general", "{{tag(cmd)}}", "manager.spawn",
+		"{{tag(account)}}", watched).Replace(line)
 }
 
 // matches reports whether a NATS pattern takes in a subject.
@@ -103,7 +113,7 @@ func matches(pattern, subject string) bool {
 }
 
 func symbolic(s string) string {
-	return strings.NewReplacer(string(adaUID), "<uid>", string(bobUID), "<uid2>", nonce, "<n>").Replace(s)
+	return strings.NewReplacer(string(adaUID), "<uid>", string(bobUID), "<uid2>", nonce, "<n>", watched, "<account>").Replace(s)
 }
 
 func compareFile(t *testing.T, name, got string) {

@@ -63,6 +63,7 @@ var lifetimes = map[Profile]Lifetime{
 	Profile(SystemControl):  {time.Hour, 24 * time.Hour},
 	Profile(SystemNode):     {time.Hour, 24 * time.Hour},
 	Profile(SystemObserver): {time.Hour, 24 * time.Hour},
+	Profile(SystemWatcher):  {time.Hour, 24 * time.Hour},
 }
 
 // Profiles returns every profile of a space, in a fixed order.
@@ -99,10 +100,14 @@ const (
 	SystemNode SystemKind = "system-node"
 	// SystemObserver reads accounts, servers and connections, and changes nothing.
 	SystemObserver SystemKind = "system-observer"
+	// SystemWatcher lists and follows the connections of one account, and reaches nothing of another.
+	SystemWatcher SystemKind = "system-watcher"
 )
 
 // SystemKinds returns every system kind, in a fixed order.
-func SystemKinds() []SystemKind { return []SystemKind{SystemControl, SystemNode, SystemObserver} }
+func SystemKinds() []SystemKind {
+	return []SystemKind{SystemControl, SystemNode, SystemObserver, SystemWatcher}
+}
 
 // Profile returns the kind as the profile that credentials carry.
 func (k SystemKind) Profile() Profile { return Profile(k) }

@@ -24,6 +24,7 @@ const (
 	tNoSub   = "{{tag(nosub)}}"
 	tPub     = "{{tag(pub)}}"
 	tCommand = "{{tag(cmd)}}"
+	tAccount = "{{tag(account)}}"
 
 	self   = tOwner + "." + tActor              // the principal as subject tokens
 	life   = self + "." + tUID                  // the lifecycle as subject tokens
@@ -36,6 +37,8 @@ const (
 	MaxAgentPayload = 384 << 10
 	// maxSubscriptions bounds the subscriptions of one connection: every pattern of a full list, and room.
 	maxSubscriptions = 512
+	// MaxSystemSubscriptions bounds those of a node's control, which follows every account that it serves.
+	MaxSystemSubscriptions = 16384
 )
 
 // readCommands of endpoint delivery belong to everyone; ownCommands to members.
@@ -108,11 +111,17 @@ func SystemTemplate(k SystemKind) (jwt.UserPermissionLimits, error) {
 	case SystemControl:
 		b.pub("$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.SERVER.*.KICK", NodeSubject("*"))
 		b.systemReads()
+		b.notices("*")
+		b.subs = MaxSystemSubscriptions
 	case SystemNode:
 		b.sub(NodeSubject("*"))
 		b.responses = &jwt.ResponsePermission{MaxMsgs: 1, Expires: 2 * time.Minute}
 	case SystemObserver:
 		b.systemReads()
+	case SystemWatcher:
+		// It does not end connections: a kick names a server and a number there, not an account.
+		b.pub("$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT."+tAccount+".CONNZ")
+		b.notices(tAccount)
 	default:
 		return jwt.UserPermissionLimits{}, k.Validate()
 	}
@@ -126,6 +135,7 @@ type builder struct {
 	allowPub, allowSub []string
 	denyPub, denySub   []string
 	payload            int64
+	subs               int64 // 0: maxSubscriptions
 	responses          *jwt.ResponsePermission
 }
 
@@ -149,6 +159,9 @@ func (b *builder) limits() jwt.UserPermissionLimits {
 	out.NatsLimits = jwt.NatsLimits{Subs: maxSubscriptions, Data: jwt.NoLimit, Payload: jwt.NoLimit}
 	if b.payload > 0 {
 		out.Payload = b.payload
+	}
+	if b.subs > 0 {
+		out.Subs = b.subs
 	}
 	return out
 }
@@ -326,6 +339,11 @@ func (b *builder) provisioner() {
 func (b *builder) systemReads() {
 	b.pub("$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", "$SYS.REQ.ACCOUNT.*.CONNZ",
 		"$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ")
+}
+
+// notices allows following who connects to an account and whose connections end.
+func (b *builder) notices(account string) {
+	b.sub("$SYS.ACCOUNT."+account+".CONNECT", "$SYS.ACCOUNT."+account+".DISCONNECT")
 }
 
 func kvStream(bucket string) string { return "KV_" + bucket }

@@ -9,6 +9,9 @@ import (
 // nonce stands for a request nonce in the probes.
 const nonce = "nnnnnnnnnnnnnnnnnnnnnn"
 
+// watched is the account of the system-watcher.
+const watched = "AB2GQZJAMFRWG33VNZ2CA5DIMF2CAYLEMEQGS4ZAORXWYZBAN5TC5CXB"
+
 // universe is everything that is tried: what some profile may do, what is next to it, and every verb of JetStream on every
 // stream. The holder is ada in space main.
 func universe() []probe {
@@ -148,11 +151,12 @@ func consumers(stream string) []string {
 func systemProbes() []probe {
 	return slices.Concat(
 		pubs("$SYS.REQ.", "CLAIMS.UPDATE", "CLAIMS.DELETE", "CLAIMS.LIST", "CLAIMS.PACK", "ACCOUNT.PING.STATZ", "USER.INFO",
+			"ACCOUNT."+watched+".CLAIMS.LOOKUP", "ACCOUNT."+watched+".CONNZ", "ACCOUNT."+watched+".SUBSZ", "ACCOUNT."+watched+".JSZ",
 			"ACCOUNT.AX.CLAIMS.LOOKUP", "ACCOUNT.AX.CLAIMS.UPDATE", "ACCOUNT.AX.CONNZ", "ACCOUNT.AX.SUBSZ", "ACCOUNT.AX.INFO", "ACCOUNT.AX.JSZ",
 			"SERVER.PING", "SERVER.PING.CONNZ", "SERVER.PING.VARZ", "SERVER.PING.JSZ", "SERVER.PING.IDZ", "SERVER.NX.CONNZ", "SERVER.NX.VARZ",
 			"SERVER.NX.KICK", "SERVER.NX.LDM", "SERVER.NX.RELOAD", "SERVER.NX.PROFILEZ"),
 		pubs("cotal.node.", "status", "stop", "stop.x"),
-		pubs("$SYS.", "ACCOUNT.AX.CONNECT", "SERVER.NX.CLIENT.AUTH.ERR"),
+		pubs("$SYS.", "ACCOUNT.AX.CONNECT", "ACCOUNT."+watched+".CONNECT", "ACCOUNT."+watched+".DISCONNECT", "SERVER.NX.CLIENT.AUTH.ERR"),
 	)
 }
 
@@ -172,7 +176,8 @@ func subscriptionProbes() []probe {
 		subs("$KV.", ">", "cotal_presence_main.>", "cotal_presence_main.*.*", "cotal_presence_main.local.ada", "cotal_channels_main.>"),
 		subs("$JS.", ">", "API.>", "ACK.>", "ACK.DM_main.>", "EVENT.>", "EVENT.ADVISORY.>", "EVENT.cotal_authority_main.>", "EVENT.cotal_channels_main.>",
 			"EVENT.cotal_members_main.>", "EVENT.cotal_cursors_main.>", "FC.>"),
-		subs("$SYS.", ">", "REQ.>", "REQ.USER.AUTH", "ACCOUNT.*.CONNECT", "ACCOUNT.AX.DISCONNECT", "SERVER.*.CLIENT.AUTH.ERR"),
+		subs("$SYS.", ">", "REQ.>", "REQ.USER.AUTH", "ACCOUNT.*.CONNECT", "ACCOUNT.*.DISCONNECT", "ACCOUNT.AX.CONNECT", "ACCOUNT.AX.DISCONNECT", "ACCOUNT.>",
+			"ACCOUNT."+watched+".CONNECT", "ACCOUNT."+watched+".DISCONNECT", "ACCOUNT."+watched+".*", "ACCOUNT."+watched+".>", "SERVER.*.CLIENT.AUTH.ERR"),
 		subs("cotal.node.", "*", "status", ">"),
 	)
 }

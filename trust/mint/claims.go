@@ -91,22 +91,31 @@ func (a *Authority) operatorSigner(ctx context.Context, rec trust.BrokerRecord) 
 	return s, checkKind(s, nkeys.PrefixByteOperator)
 }
 
-// signSystem writes the JWT of the system account.
-func (a *Authority) signSystem(ctx context.Context, rec *trust.BrokerRecord) error {
-	c := jwt.NewAccountClaims(rec.System.Public)
+// systemClaims makes the claims of the system account from its record alone.
+func systemClaims(rec trust.SystemRecord) (*jwt.AccountClaims, error) {
+	c := jwt.NewAccountClaims(rec.Public)
 	c.Name = "SYS"
-	c.Tags = jwt.TagList{fmt.Sprintf("version:%d", rec.System.Version)}
+	c.Tags = jwt.TagList{fmt.Sprintf("version:%d", rec.Version)}
 	c.DefaultPermissions = denyAll()
 	c.Limits = jwt.OperatorLimits{
-		NatsLimits:    jwt.NatsLimits{Subs: 4096, Data: jwt.NoLimit, Payload: 8 << 20},
+		NatsLimits:    jwt.NatsLimits{Subs: trust.MaxSystemSubscriptions, Data: jwt.NoLimit, Payload: 8 << 20},
 		AccountLimits: jwt.AccountLimits{Conn: 1024, DisallowBearer: true},
 	}
-	for _, k := range rec.System.Keys {
+	for _, k := range rec.Keys {
 		template, err := trust.SystemTemplate(k.Kind)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		addScope(c, k.Public, string(k.Kind), template)
+	}
+	return c, nil
+}
+
+// signSystem writes the JWT of the system account.
+func (a *Authority) signSystem(ctx context.Context, rec *trust.BrokerRecord) error {
+	c, err := systemClaims(rec.System)
+	if err != nil {
+		return err
 	}
 	s, err := a.operatorSigner(ctx, *rec)
 	if err != nil {
@@ -177,7 +186,25 @@ func current(rec trust.AccountRecord, broker trust.BrokerRecord) bool {
 		return false
 	}
 	have, err := jwt.DecodeAccountClaims(rec.JWT)
-	if err != nil || have.Issuer != broker.Signs(trust.KeyCurrent) || have.Name != want.Name {
+	if err != nil || have.Issuer != broker.Signs(trust.KeyCurrent) {
+		return false
+	}
+	return same(want, have)
+}
+
+// systemCurrent reports whether the system account's JWT says what this build would say.
+func systemCurrent(rec trust.SystemRecord) bool {
+	want, err := systemClaims(rec)
+	if err != nil {
+		return false
+	}
+	have, err := jwt.DecodeAccountClaims(rec.JWT)
+	return err == nil && same(want, have)
+}
+
+// same reports whether a JWT that was read says what was made now.
+func same(want, have *jwt.AccountClaims) bool {
+	if have.Name != want.Name {
 		return false
 	}
 	want.Type, want.GenericFields.Version = have.Type, have.GenericFields.Version

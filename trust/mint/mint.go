@@ -43,7 +43,8 @@ func Open(ctx context.Context, store secret.Store, opts *Options) (*Authority, e
 }
 
 // Init returns the authority over the records of store and makes the operator and the system account if there are
-// none. It completes what an interrupted Init, and an interrupted [Authority.RemoveSpace], left behind.
+// none. It completes what an interrupted Init, and an interrupted [Authority.RemoveSpace], left behind, and renews the
+// system account when it is older than the kinds and templates of this build: give the broker [Authority.SystemJWT] then.
 //
 // Errors are those of [Open], but for not-found; failed-precondition also when accounts are there without their broker
 // record, because a new operator would cut them all off.
@@ -54,6 +55,9 @@ func Init(ctx context.Context, store secret.Store, opts *Options) (*Authority, e
 		broker, err = a.create(ctx)
 	}
 	if err != nil {
+		return nil, fmt.Errorf("initialise trust records: %w", err)
+	}
+	if err := a.completeSystem(ctx); err != nil {
 		return nil, fmt.Errorf("initialise trust records: %w", err)
 	}
 	for _, s := range broker.Spaces {
@@ -141,14 +145,40 @@ func (a *Authority) createSystem(ctx context.Context, rec *trust.BrokerRecord) e
 		return err
 	}
 	rec.System = trust.SystemRecord{Public: public, Version: 1}
+	if err := a.addMissingSystemKeys(ctx, rec); err != nil {
+		return err
+	}
+	return a.signSystem(ctx, rec)
+}
+
+// addMissingSystemKeys lists a key for every kind that has none.
+func (a *Authority) addMissingSystemKeys(ctx context.Context, rec *trust.BrokerRecord) error {
 	for _, kind := range trust.SystemKinds() {
+		if len(rec.System.KeysOf(kind)) > 0 {
+			continue
+		}
 		key, err := a.ensureSigner(ctx, trust.SystemSigningKey(kind), signer.Account)
 		if err != nil {
 			return err
 		}
 		rec.System.Keys = append(rec.System.Keys, trust.SystemKeyRecord{Kind: kind, Public: key.Public(), Created: now()})
 	}
-	return a.signSystem(ctx, rec)
+	return nil
+}
+
+// completeSystem brings the system account up to this build. One that is current is left as it is.
+func (a *Authority) completeSystem(ctx context.Context) error {
+	_, err := a.updateBroker(ctx, func(ctx context.Context, rec *trust.BrokerRecord) error {
+		if err := a.addMissingSystemKeys(ctx, rec); err != nil {
+			return err
+		}
+		if systemCurrent(rec.System) {
+			return nil
+		}
+		rec.System.Version++
+		return a.signSystem(ctx, rec)
+	})
+	return err
 }
 
 // discardedAccount returns the public key of an account whose seed nobody has.

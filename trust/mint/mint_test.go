@@ -303,7 +303,7 @@ func checkWhole(t *testing.T, what string, store secret.Store) {
 		}
 	}
 	for _, k := range trust.SystemKinds() {
-		if _, err := a.SystemUser(t.Context(), mint.SystemRequest{Kind: k}); err != nil {
+		if _, err := a.SystemUser(t.Context(), systemRequest(t, a, k)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

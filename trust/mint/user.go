@@ -123,12 +123,15 @@ const (
 	SystemControl  = trust.SystemControl
 	SystemNode     = trust.SystemNode
 	SystemObserver = trust.SystemObserver
+	SystemWatcher  = trust.SystemWatcher
 )
 
 // SystemRequest asks for a credential of the broker's system account.
 type SystemRequest struct {
 	// Kind says which template applies; required.
 	Kind trust.SystemKind
+	// Account is the public key of the account that a [SystemWatcher] watches; empty for the other kinds.
+	Account string
 	// TTL is the lifetime; 0 means the default of the kind.
 	TTL time.Duration
 }
@@ -153,7 +156,7 @@ func (a *Authority) systemUser(ctx context.Context, r SystemRequest) (*trust.Cre
 	uid := wire.NewUID()
 	actor := strings.ReplaceAll(string(r.Kind), "-", "_")
 	id := trust.Identity{
-		Profile: r.Kind.Profile(), Inbox: string(uid),
+		Profile: r.Kind.Profile(), Account: r.Account, Inbox: string(uid),
 		Lifecycle: wire.Lifecycle{Principal: wire.Principal{Owner: wire.LocalOwner, Actor: actor}, UID: uid},
 	}
 	return a.issue(ctx, id, r.TTL, rec.System.Public, func() (signer.Signer, error) {

@@ -85,6 +85,14 @@ func TestUserRefuses(t *testing.T) {
 	if _, err := a.SystemUser(t.Context(), mint.SystemRequest{}); !errors.Is(err, wire.ErrBadRequest) {
 		t.Errorf("a system credential of no kind: %v, want a bad request", err)
 	}
+	for _, r := range []mint.SystemRequest{
+		{Kind: mint.SystemWatcher}, {Kind: mint.SystemWatcher, Account: "*"}, {Kind: mint.SystemWatcher, Account: "A.B"},
+		{Kind: mint.SystemWatcher, Account: generate(t, signer.User).Public()}, {Kind: mint.SystemControl, Account: systemRequest(t, a, mint.SystemWatcher).Account},
+	} {
+		if _, err := a.SystemUser(t.Context(), r); !errors.Is(err, wire.ErrBadRequest) {
+			t.Errorf("a %s credential of account %q: %v, want a bad request", r.Kind, r.Account, err)
+		}
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := a.User(ended, mint.UserRequest{Space: lab, Profile: trust.Agent, Principal: ada}); !errors.Is(err, context.Canceled) {
@@ -104,7 +112,7 @@ func TestUserAtTheBroker(t *testing.T) {
 		r.accepted(string(p), creds)
 	}
 	for _, k := range trust.SystemKinds() {
-		creds, err := a.SystemUser(t.Context(), mint.SystemRequest{Kind: k})
+		creds, err := a.SystemUser(t.Context(), systemRequest(t, a, k))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,6 +120,20 @@ func TestUserAtTheBroker(t *testing.T) {
 	}
 	stranger, _ := withSpace(t)
 	r.refused("a credential of another operator", user(t, stranger))
+}
+
+// systemRequest asks for a credential of a kind; a watcher's is of the account of the space.
+func systemRequest(t testing.TB, a *mint.Authority, k trust.SystemKind) mint.SystemRequest {
+	t.Helper()
+	r := mint.SystemRequest{Kind: k}
+	if k == trust.SystemWatcher {
+		rec, err := a.Account(t.Context(), lab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Account = rec.Public
+	}
+	return r
 }
 
 // elsewhere keeps some keys outside the store.
