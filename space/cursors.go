@@ -1,0 +1,245 @@
+package space
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+// MaxStoredRanges bounds the ranges of one stored cursor.
+const MaxStoredRanges = 1024
+
+// Cursor is a position: everything up to Floor is handled, and of what is above it the ranges of Handled, which ascend,
+// do not touch each other and do not touch Floor. The zero value is the beginning.
+type Cursor struct {
+	Floor   uint64               `json:"floor"`
+	Handled []wire.SequenceRange `json:"handled,omitempty"`
+}
+
+// Has reports whether the message with this sequence is handled.
+func (c Cursor) Has(seq uint64) bool {
+	if seq <= c.Floor {
+		return true
+	}
+	_, ok := c.find(seq)
+	return ok
+}
+
+// Past returns the first sequence at or after seq that is not handled.
+func (c Cursor) Past(seq uint64) uint64 {
+	seq = max(seq, c.Floor+1)
+	if i, ok := c.find(seq); ok {
+		return c.Handled[i].To + 1 // the next range does not touch this one
+	}
+	return seq
+}
+
+func (c Cursor) find(seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(c.Handled, seq, func(r wire.SequenceRange, seq uint64) int {
+		switch {
+		case r.To < seq:
+			return -1
+		case r.From > seq:
+			return 1
+		}
+		return 0
+	})
+}
+
+// Merge returns the position that has handled what either has. Neither may have a range that ends before it begins.
+func (c Cursor) Merge(o Cursor) Cursor {
+	all := slices.Concat(c.Handled, o.Handled)
+	slices.SortFunc(all, func(a, b wire.SequenceRange) int {
+		switch {
+		case a.From < b.From:
+			return -1
+		case a.From > b.From:
+			return 1
+		}
+		return 0
+	})
+	out := Cursor{Floor: max(c.Floor, o.Floor)}
+	for _, r := range all {
+		n := len(out.Handled)
+		switch {
+		case n == 0 && r.From <= out.Floor+1:
+			out.Floor = max(out.Floor, r.To)
+		case n > 0 && r.From <= out.Handled[n-1].To+1:
+			out.Handled[n-1].To = max(out.Handled[n-1].To, r.To)
+		default:
+			out.Handled = append(out.Handled, r)
+		}
+	}
+	return out
+}
+
+// Equal reports whether both are the same position.
+func (c Cursor) Equal(o Cursor) bool { return c.Floor == o.Floor && slices.Equal(c.Handled, o.Handled) }
+
+// Last returns the last handled sequence.
+func (c Cursor) Last() uint64 {
+	if n := len(c.Handled); n > 0 {
+		return c.Handled[n-1].To
+	}
+	return c.Floor
+}
+
+// valid reports whether c is in the form that [Cursor] says.
+func (c Cursor) valid() bool {
+	end := c.Floor
+	for _, r := range c.Handled {
+		if r.From <= end || r.From == end+1 || r.To < r.From {
+			return false
+		}
+		end = r.To
+	}
+	return true
+}
+
+// Cursors is the store of the positions of a space's members: one for each membership, and one for the mentions of each
+// life of a principal. Reads of one go to the leader, writes are compare-and-swap.
+type Cursors struct{ table table }
+
+// NewCursors returns the cursors of s. It asks the broker nothing.
+func NewCursors(js jetstream.JetStream, s wire.Space) *Cursors {
+	return &Cursors{newTable(js, wire.CursorsBucket(s))}
+}
+
+// cursorRecord is the value of a key.
+type cursorRecord struct {
+	V int `json:"v"`
+	Cursor
+}
+
+// mentionsKey stands in the place of a pattern's key; no pattern has it.
+const mentionsKey = "=mentions"
+
+// Get returns the position of l in its membership of pattern and its revision. Without a record it is the beginning,
+// and the revision 0.
+//
+// Errors: internal for a record that cannot be read.
+func (c *Cursors) Get(ctx context.Context, l wire.Lifecycle, pattern string) (Cursor, uint64, error) {
+	return c.get(ctx, l, PatternKey(pattern))
+}
+
+// Put replaces the position that has revision rev, 0 for none, and returns the new revision. Of more than MaxStoredRanges
+// ranges the last ones are left out: what they cover counts as not handled.
+//
+// Errors: conflict when it changed meanwhile; resource-exhausted for a full bucket.
+func (c *Cursors) Put(ctx context.Context, l wire.Lifecycle, pattern string, cur Cursor, rev uint64) (uint64, error) {
+	return c.put(ctx, l, PatternKey(pattern), cur, rev)
+}
+
+// Remove removes the position that has revision rev; with revision 0 there is none, and nothing is done.
+//
+// Errors: conflict when it changed meanwhile or is gone.
+func (c *Cursors) Remove(ctx context.Context, l wire.Lifecycle, pattern string, rev uint64) error {
+	if rev == 0 {
+		return nil
+	}
+	return c.table.remove(ctx, fmt.Sprintf("remove cursor of %q in %q", l.Principal, pattern), rev)
+}
+
+// Mentions is [Cursors.Get] for the mentions of l, whose positions are sequences of the stream of pointers.
+func (c *Cursors) Mentions(ctx context.Context, l wire.Lifecycle) (Cursor, uint64, error) {
+	return c.get(ctx, l, mentionsKey)
+}
+
+// PutMentions is [Cursors.Put] for the mentions of l.
+func (c *Cursors) PutMentions(ctx context.Context, l wire.Lifecycle, cur Cursor, rev uint64) (uint64, error) {
+	return c.put(ctx, l, mentionsKey, cur, rev)
+}
+
+// CursorKey names one position among those of a space.
+type CursorKey struct {
+	Lifecycle wire.Lifecycle
+	// Pattern is the PatternKey of the membership.
+	Pattern string
+}
+
+// All calls fn with the position of every membership, in no particular order, read by batches. It need not see what was
+// written a moment ago. What cannot be read is left out, and mentions are.
+func (c *Cursors) All(ctx context.Context, fn func(CursorKey, Cursor) error) error {
+	return c.scan(ctx, "*.*.*.*", fn)
+}
+
+// Of is [Cursors.All] for one life of a principal.
+func (c *Cursors) Of(ctx context.Context, l wire.Lifecycle, fn func(CursorKey, Cursor) error) error {
+	return c.scan(ctx, l.String()+".*", fn)
+}
+
+// OfPrincipal is [Cursors.All] for all lives of a principal.
+func (c *Cursors) OfPrincipal(ctx context.Context, p wire.Principal, fn func(CursorKey, Cursor) error) error {
+	return c.scan(ctx, p.String()+".*.*", fn)
+}
+
+func (c *Cursors) scan(ctx context.Context, keys string, fn func(CursorKey, Cursor) error) error {
+	return Scan(ctx, c.table.js, c.table.stream, c.table.prefix+keys, func(m *Stored) error {
+		l, last, err := parseMemberKey(strings.TrimPrefix(m.Subject, c.table.prefix))
+		if err != nil || last == mentionsKey {
+			return nil
+		}
+		cur, err := decodeCursor(m.Data)
+		if err != nil {
+			return nil
+		}
+		return fn(CursorKey{l, last}, cur)
+	})
+}
+
+// RemoveAll removes every position of a life that has ended, that of its mentions included.
+func (c *Cursors) RemoveAll(ctx context.Context, l wire.Lifecycle) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	return c.table.removeAll(ctx, fmt.Sprintf("remove cursors of %q", l.Principal), l.String()+".*")
+}
+
+func (c *Cursors) get(ctx context.Context, l wire.Lifecycle, last string) (Cursor, uint64, error) {
+	if err := l.Validate(); err != nil {
+		return Cursor{}, 0, err
+	}
+	r, err := c.table.get(ctx, l.String()+"."+last)
+	if errors.Is(err, wire.ErrNotFound) {
+		return Cursor{}, 0, nil
+	}
+	if err != nil {
+		return Cursor{}, 0, err
+	}
+	cur, err := decodeCursor(r.Data)
+	if err != nil {
+		return Cursor{}, 0, wire.Errorf(wire.CodeInternal, "read cursor %q of %q: %v", last, l.Principal, err)
+	}
+	return cur, r.Seq, nil
+}
+
+func (c *Cursors) put(ctx context.Context, l wire.Lifecycle, last string, cur Cursor, rev uint64) (uint64, error) {
+	if err := l.Validate(); err != nil {
+		return 0, err
+	}
+	what := fmt.Sprintf("write cursor %q of %q", last, l.Principal)
+	if !cur.valid() {
+		return 0, wire.Errorf(wire.CodeInternal, "%s: ranges out of order", what)
+	}
+	if len(cur.Handled) > MaxStoredRanges {
+		cur.Handled = cur.Handled[:MaxStoredRanges]
+	}
+	return c.table.put(ctx, what, l.String()+"."+last, cursorRecord{1, cur}, rev)
+}
+
+func decodeCursor(data []byte) (Cursor, error) {
+	var rec cursorRecord
+	if err := wire.Decode(data, &rec, recordSize); err != nil {
+		return Cursor{}, err
+	}
+	if rec.V != 1 || !rec.valid() {
+		return Cursor{}, wire.Errorf(wire.CodeBadRequest, "decode cursor: version %d, or ranges out of order", rec.V)
+	}
+	return rec.Cursor, nil
+}
