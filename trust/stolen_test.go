@@ -199,7 +199,7 @@ func thiefProbes() []probe {
 		pubs("$KV.cotal_presence_main.", "local.bob.local.ada", "x.y.z.w", "$JS.$SYS", "*.*"),
 		pubs("$JS.API.CONSUMER.", "MSG.NEXT.DM_main.dm_*-*-*", "MSG.NEXT.TASK_main.svc_*", "MSG.NEXT.TASK_main.svc_a.b", "INFO.DM_main.>", "MSG.NEXT.DM_main.*"),
 		subs("cotal.main.", "live.*.*.a.b", "live.*.*.$JS.API.>", "ep.reply.*.*.*.*.*.*.*", "ep.reply.*.*.*.>", "epe.*.*.*.goal.>", "epe.*.*.*.goal.*.*.*.>",
-			"epe.*.*.*.session.*.*.*.>", "epe.delivery.*.*.>"),
+			"epe.*.*.*.session.*.*.*.>", "epe.delivery.*.*.>", "epe.delivery.*.*.receipt.*.*.>", "dlv.*.*.*.>", "dlv.local.bob.local.ada."+string(adaUID)),
 		subs("", "_INBOX_*.>", "_INBOX_>", "_INBOX_x.>", "_INBOX_y.>", "_INBOX_$JS.>", "_INBOX_.>", "$KV.cotal_presence_main.*.*.>"),
 	)
 }
@@ -209,10 +209,11 @@ func agentFamily(p probe) bool {
 	tokens := strings.Split(p.subject, ".")
 	has := func(prefix string) bool { return strings.HasPrefix(p.subject, prefix) }
 	if p.verb == "sub" {
-		return has("cotal.main.live.") || has("cotal.main.ep.reply.") || has("cotal.main.epe.delivery.*.*.roster") || strings.HasPrefix(tokens[0], "_INBOX_") ||
+		return has("cotal.main.live.") || has("cotal.main.ep.reply.") || has("cotal.main.epe.delivery.*.*.roster") || has("cotal.main.dlv.") ||
+			has("cotal.main.epe.delivery.*.*.receipt.") || strings.HasPrefix(tokens[0], "_INBOX_") ||
 			has("cotal.main.epe.") && len(tokens) > 6 && (tokens[6] == "goal" || tokens[6] == "session")
 	}
-	for _, stream := range []string{"DM_main.dm_", "DLV_main.dlv_", "TASK_main.svc_"} {
+	for _, stream := range []string{"DM_main.dm_", "TASK_main.svc_"} {
 		for _, verb := range []string{"$JS.API.CONSUMER.MSG.NEXT.", "$JS.API.CONSUMER.INFO.", "$JS.ACK."} {
 			if has(verb + stream) {
 				return true

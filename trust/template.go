@@ -87,8 +87,7 @@ func Template(p Profile, s wire.Space) (jwt.UserPermissionLimits, error) {
 	case Provisioner:
 		b.provisioner()
 	case Purger:
-		b.stream("STREAM.PURGE", wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s))
-		b.stream("STREAM.INFO", wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s))
+		b.purger()
 	case Undertaker:
 		b.undertaker()
 	case Teardown:
@@ -288,6 +287,8 @@ func (b *builder) trustedReader() {
 		b.read(kvStream(bucket))
 	}
 	b.write(own...)
+	// A membership that is over leaves no record.
+	b.stream("STREAM.MSG.DELETE", kvStream(wire.MembersBucket(s)), kvStream(wire.CursorsBucket(s)))
 	const e = wire.DeliveryEndpoint
 	b.pub(wire.MentionRecords(s)+"*.*.*", b.prefix+"ep.reply."+e+".>", b.prefix+"epe."+e+".>")
 	b.sub(b.prefix+"ep.one."+e+".>", b.prefix+"ep.all."+e+".>", b.prefix+"ep.inst."+e+".>",
@@ -298,18 +299,35 @@ func (b *builder) trustedReader() {
 // advisories is where the broker tells what happens to the messages of a consumer, followed by what, stream and consumer.
 const advisories = "$JS.EVENT.ADVISORY.CONSUMER."
 
+// authority keeps grants and the queues of their holders, and takes away what is left of a life that ended.
 func (b *builder) authority() {
 	s := b.space
-	for _, bucket := range []string{wire.AuthorityBucket(s), wire.MembersBucket(s)} {
-		b.write(bucket)
+	b.write(wire.AuthorityBucket(s), wire.MembersBucket(s))
+	for _, bucket := range []string{wire.AuthorityBucket(s), wire.MembersBucket(s), wire.CursorsBucket(s)} {
 		b.stream("STREAM.INFO", kvStream(bucket))
 		b.stream("STREAM.MSG.GET", kvStream(bucket))
 	}
+	b.stream("STREAM.MSG.DELETE", kvStream(wire.MembersBucket(s)), kvStream(wire.CursorsBucket(s)))
 	for _, n := range []string{wire.DirectStream(s), wire.RoleStream(s)} {
 		b.stream("STREAM.INFO", n)
 		b.pub("$JS.API.CONSUMER.CREATE."+n, "$JS.API.CONSUMER.CREATE."+n+".>", "$JS.API.CONSUMER.DURABLE.CREATE."+n+".*",
-			"$JS.API.CONSUMER.INFO."+n+".*", "$JS.API.CONSUMER.DELETE."+n+".*", "$JS.API.CONSUMER.NAMES."+n)
+			"$JS.API.CONSUMER.INFO."+n+".*", "$JS.API.CONSUMER.DELETE."+n+".*", "$JS.API.CONSUMER.NAMES."+n, "$JS.API.CONSUMER.LIST."+n)
 	}
+	// The build before made queues of mention pointers; they are taken away.
+	mention := wire.MentionStream(s)
+	b.stream("STREAM.INFO", mention)
+	b.pub("$JS.API.CONSUMER.NAMES."+mention, "$JS.API.CONSUMER.DELETE."+mention+".*")
+}
+
+// purger empties channels and queues. It says so where the members of a channel read it.
+func (b *builder) purger() {
+	s := b.space
+	streams := []string{wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s)}
+	b.stream("STREAM.PURGE", streams...)
+	b.stream("STREAM.INFO", streams...)
+	cursors := wire.CursorsBucket(s)
+	b.stream("STREAM.MSG.GET", kvStream(cursors))
+	b.pub(wire.RecordPrefix(cursors) + wire.ClearedKey + ".*")
 }
 
 // undertaker looks after dead letters: it reads the queues, removes from them, and puts a message back under the subject
@@ -322,7 +340,7 @@ func (b *builder) undertaker() {
 		b.stream("STREAM.MSG.DELETE", n)
 		b.pub("$JS.API.DIRECT.GET."+n, "$JS.API.DIRECT.GET."+n+".>")
 	}
-	b.pub(b.prefix+"inst.>", b.prefix+"svc.>")
+	b.pub(b.prefix+"inst.*.*.*.*", b.prefix+"svc.*.*.*")
 }
 
 func (b *builder) provisioner() {

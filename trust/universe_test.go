@@ -50,6 +50,10 @@ func messageProbes() []probe {
 		pubs("cotal.main.", "live.local.ada.general", "dlv.local.ada."+string(adaUID), "dlv.local.bob."+string(bobUID), "ctl.delivery.local.ada", "x"),
 		pubs("cotal.other.", "chat.local.ada.general", "inst.local.bob.local.ada", "svc.reviewer.local.ada"),
 		pubs("", "x", "_INBOX.x", "_INBOX_"+string(adaUID)+".x", "_INBOX_"+string(bobUID)+".x", "$SRV.PING", "$JS.EVENT.ADVISORY.API"),
+		pubs("$JS.EVENT.DLV_main.", "local.ada."+string(adaUID), "local.bob."+string(bobUID), "x", "local.ada."+string(adaUID)+".x"),
+		pubs("$JS.EVENT.ADVISORY.CONSUMER.", "MAX_DELIVERIES.DM_main.dm_local-ada-"+string(adaUID), "MAX_DELIVERIES.DM_main.dm_local-bob-"+string(bobUID),
+			"MSG_TERMINATED.DM_main.dm_local-ada-"+string(adaUID), "MAX_DELIVERIES.TASK_main.svc_reviewer", "MSG_TERMINATED.TASK_main.svc_reviewer",
+			"MAX_DELIVERIES.CHAT_main.x"),
 	)
 }
 
@@ -60,8 +64,8 @@ func railProbes() []probe {
 	}
 	var out []probe
 	for _, c := range []string{
-		wire.CommandRoster, wire.CommandChannels, wire.CommandHistory, wire.CommandChannelSet, wire.CommandEnrol, "join", "leave", "memberships",
-		"pull", "ack", "receipt", "purge", "trace", "inbox", "other", "describe", "health",
+		wire.CommandRoster, wire.CommandChannels, wire.CommandHistory, wire.CommandChannelSet, wire.CommandEnrol, wire.CommandJoin, wire.CommandLeave,
+		wire.CommandMemberships, wire.CommandPull, wire.CommandAck, wire.CommandReceipt, wire.CommandReach, "purge", wire.CommandTrace, wire.CommandInbox, "other", "describe", "health",
 	} {
 		out = append(out, pubs("cotal.main.ep.one.delivery."+c, mine)...)
 	}
@@ -94,8 +98,8 @@ func bucketProbes() []probe {
 		{"cotal_authority_main", []string{"grant.local.ada", "uid." + string(adaUID)}},
 		{"cotal_channels_main", []string{"general", wire.DefaultsKey}},
 		{"cotal_channels_other", []string{wire.DefaultsKey}},
-		{"cotal_cursors_main", []string{string(adaUID) + ".general"}},
-		{"cotal_members_main", []string{"general.local.ada." + string(adaUID)}},
+		{"cotal_cursors_main", []string{"local.ada." + string(adaUID) + ".k", "local.ada." + string(adaUID) + ".=mentions", "=mentions", "=cleared.k"}},
+		{"cotal_members_main", []string{"local.ada." + string(adaUID) + ".k"}},
 		{"cotal_presence_main", []string{"local.ada", "local.bob", "u_x.ada", "x"}},
 		{"cotal_presence_other", []string{"local.ada"}},
 		{"other", []string{"local.ada"}},
@@ -108,7 +112,7 @@ func bucketProbes() []probe {
 
 // streamNames are all streams of the space and one of another.
 var streamNames = []string{
-	"CHAT_main", "DM_main", "TASK_main", "DLV_main", "KV_cotal_presence_main", "KV_cotal_channels_main", "KV_cotal_members_main",
+	"CHAT_main", "DM_main", "TASK_main", "DLV_main", "DEAD_main", "KV_cotal_presence_main", "KV_cotal_channels_main", "KV_cotal_members_main",
 	"KV_cotal_cursors_main", "KV_cotal_authority_main", "CHAT_other", "OTHER",
 }
 
@@ -168,14 +172,17 @@ func subscriptionProbes() []probe {
 		subs("cotal.main.live.", ">", "*.*.general", "*.*.team.>", "*.*.team.a", "*.*.team.a.b", "*.*.team", "*.*.secret", "*.*.>", "*.*.*",
 			"local.bob.general", "local.bob.>"),
 		subs("cotal.main.", "chat.>", "chat.*.*.general", "chat.local.ada.>", "inst.>", "inst.local.ada.>", "inst.local.bob.>", "svc.>", "svc.reviewer.>",
-			"dlv.>", "dlv."+mine, "ep.>", "ep.one.>", "ep.one.delivery.>", "ep.one.delivery.history.>", "ep.one.manager.>", "ep.all.>", "ep.all.delivery.>",
+			"dlv.>", "dlv."+mine, "dlv."+foreign, "dlv.local.ada.*", "dlv.local.ada.>", "dlv.*.*.*", "dlv."+mine+".x", "ep.>", "ep.one.>", "ep.one.delivery.>", "ep.one.delivery.history.>", "ep.one.manager.>", "ep.all.>", "ep.all.delivery.>",
 			"ep.inst.>", "ep.inst.delivery.>", "ep.reply.>", "ep.reply.*.*.*."+mine+".*", "ep.reply.*.*.*."+foreign+".*", "ep.reply.*.*.*.local.ada.>",
-			"epe.>", "epe.delivery.*.*.roster", "epe.delivery.*.*.membership", "epe.delivery.>", "epe.manager.*.*.status",
+			"epe.>", "epe.delivery.*.*.roster", "epe.delivery.*.*.membership", "epe.delivery.*.*.receipt.local.ada", "epe.delivery.*.*.receipt.local.bob",
+			"epe.delivery.*.*.receipt.*.*", "epe.delivery.*.*.receipt.>", "epe.delivery.*.*.receipt.local.ada.x", "epe.delivery.>", "epe.manager.*.*.status",
 			"epe.manager.*.*.goal."+mine+".>", "epe.manager.*.*.goal."+foreign+".>", "epe.manager.*.*.session."+mine+".>", "eps.>", "eps.manager.s1.e1.out"),
 		subs("cotal.other.", "live.>", "live.*.*.general", "ep.reply.*.*.*."+mine+".*"),
 		subs("$KV.", ">", "cotal_presence_main.>", "cotal_presence_main.*.*", "cotal_presence_main.local.ada", "cotal_channels_main.>"),
 		subs("$JS.", ">", "API.>", "ACK.>", "ACK.DM_main.>", "EVENT.>", "EVENT.ADVISORY.>", "EVENT.cotal_authority_main.>", "EVENT.cotal_channels_main.>",
-			"EVENT.cotal_members_main.>", "EVENT.cotal_cursors_main.>", "FC.>"),
+			"EVENT.cotal_members_main.>", "EVENT.cotal_cursors_main.>", "EVENT.DLV_main.>", "EVENT.cotal_authority_main.grant.>", "EVENT.cotal_authority_main.uid.>",
+			"EVENT.ADVISORY.CONSUMER.>", "EVENT.ADVISORY.CONSUMER.*.DM_main.*", "EVENT.ADVISORY.CONSUMER.*.TASK_main.*",
+			"EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.DM_main.dm_local-ada-"+string(adaUID), "FC.>"),
 		subs("$SYS.", ">", "REQ.>", "REQ.USER.AUTH", "ACCOUNT.*.CONNECT", "ACCOUNT.*.DISCONNECT", "ACCOUNT.AX.CONNECT", "ACCOUNT.AX.DISCONNECT", "ACCOUNT.>",
 			"ACCOUNT."+watched+".CONNECT", "ACCOUNT."+watched+".DISCONNECT", "ACCOUNT."+watched+".*", "ACCOUNT."+watched+".>", "SERVER.*.CLIENT.AUTH.ERR"),
 		subs("cotal.node.", "*", "status", ">"),

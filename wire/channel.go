@@ -10,6 +10,9 @@ import (
 // DefaultsKey is the key of a space's defaults in the channels bucket. No channel can have this name.
 const DefaultsKey = "=defaults"
 
+// ClearedKey is the first token of the keys, in the bucket of cursors, of what operators cleared of channels.
+const ClearedKey = "=cleared"
+
 // DeliveryClass is the promise of a channel.
 type DeliveryClass string
 
