@@ -97,6 +97,8 @@ type ChannelList struct {
 	// Defaults apply to channels that do not say otherwise.
 	Defaults wire.ChannelConfig
 	Channels []wire.ChannelInfo
+	// Partial says that more channels hold messages than are worth listing, so that only configured ones are here.
+	Partial bool
 }
 
 // Channels lists the channels that have settings, and those with messages that this endpoint may read. Errors are
@@ -112,6 +114,7 @@ func (e *Endpoint) Channels(ctx context.Context) (ChannelList, error) {
 		}
 		list.Defaults = page.Defaults
 		list.Channels = append(list.Channels, page.Channels...)
+		list.Partial = list.Partial || page.Partial
 		if page.Next == "" || page.Next <= after {
 			return list, nil
 		}

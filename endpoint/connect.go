@@ -137,6 +137,10 @@ func newEndpoint(o Options, src Source, addr server, id trust.Identity) (*Endpoi
 		dedupKey: newDedupKey(), kick: make(chan struct{}, 1), closed: make(chan struct{}), quit: make(chan struct{}),
 		joins: make(map[*Subscription]struct{}), queues: make(map[wire.Kind]*queue),
 	}
+	var err error
+	if e.notices, err = newNotices(id); err != nil {
+		return nil, err
+	}
 	if o.Quiet || id.Profile != trust.Agent && id.Profile != trust.Operator {
 		return e, nil
 	}
@@ -216,6 +220,9 @@ func (e *Endpoint) dial(ctx context.Context, creds *trust.Credentials) (*link, e
 	l.inbox = nc.NewInbox() + "."
 	var denied []string
 	if _, err = nc.Subscribe(l.inbox+"*", l.onAnswer); err == nil {
+		err = l.hear()
+	}
+	if err == nil {
 		denied, err = l.confirm(ctx, l.inbox+"*")
 	}
 	if err == nil && len(denied) == 0 {
@@ -293,7 +300,7 @@ func (l *link) onError(sub *nats.Subscription, err error) {
 	switch {
 	case denied && l.e.refuseCall(subject):
 	case denied && subscribe:
-		if !l.expected(subject) {
+		if subject != l.e.notices.filter && !l.expected(subject) {
 			l.e.events.emit(EventDenied{Subject: subject, Err: l.e.denied(act{"subscribe to", subject, subject, "that subscription"})})
 		}
 	case denied:

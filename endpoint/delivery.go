@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -78,13 +79,13 @@ func (d *Delivery) nak(ctx context.Context, delay time.Duration, reason string) 
 	return d.settle(ctx, d.nakBody(delay), false)
 }
 
-// nakBody asks for redelivery after delay. The broker moves the message back by the ack wait of a first delivery and ahead
-// by the delay, but hands it out when the longer wait of this delivery is over; so that is taken off.
+// nakBody asks for redelivery after delay. A delay that the broker reckons as nothing, or less, is said all the same: none
+// at all would mean at once.
 func (d *Delivery) nakBody(delay time.Duration) string {
-	if delay <= 0 || d.q == nil {
+	if delay <= 0 {
 		return bodyNak
 	}
-	delay -= d.q.wait(d.delivered) - d.q.wait(1)
+	delay = wire.NakDelay(delay, int(d.delivered))
 	return bodyNak + ` {"delay":` + strconv.FormatInt(delay.Nanoseconds(), 10) + `}`
 }
 
@@ -92,8 +93,8 @@ func (d *Delivery) nakBody(delay time.Duration) string {
 // again and again, unhandled here, until the broker's own bound of deliveries parks it.
 func (d *Delivery) giveUp(ctx context.Context, reason string) error {
 	why := "gave up after " + strconv.Itoa(d.Attempt) + " attempts"
-	if reason = oneLine(reason); reason != "" {
-		why += ": " + reason
+	if reason != "" {
+		why = oneLine(why + ": " + reason)
 	}
 	var err error
 	if d.Kind == wire.KindRole {
@@ -166,15 +167,29 @@ func (d *Delivery) settle(ctx context.Context, body string, final bool) error {
 	return nil
 }
 
+// maxReason bounds a reason as the broker writes it down, in JSON: it does not keep a notice that is too large.
+const maxReason = 512
+
 // oneLine keeps a reason from breaking the protocol's line, and short.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' {
+		if r < ' ' || r == utf8.RuneError {
 			return ' '
 		}
 		return r
 	}, s)
-	return strings.ToValidUTF8(s[:min(len(s), 256)], "")
+	room := maxReason
+	for i, r := range s {
+		if strings.ContainsRune("\"\\<>&\u2028\u2029", r) {
+			room -= 6 // as an escape
+		} else {
+			room -= utf8.RuneLen(r)
+		}
+		if room < 0 {
+			return s[:i]
+		}
+	}
+	return s
 }
 
 const (

@@ -35,8 +35,9 @@ type Endpoint struct {
 	roleSubjects    subjects[string]
 	directSubjects  subjects[wire.Principal]
 
-	link       atomic.Pointer[link]           // what new work uses
-	presence   *presence                      // nil when quiet
+	link       atomic.Pointer[link] // what new work uses
+	presence   *presence            // nil when quiet
+	notices    *notices
 	caller     atomic.Pointer[control.Caller] // made at the first call, under topo
 	kick       chan struct{}                  // capacity 1, wakes the renewal
 	quit       chan struct{}                  // closed when the endpoint begins to close
@@ -53,6 +54,7 @@ type Endpoint struct {
 	topo   sync.Mutex
 	joins  map[*Subscription]struct{}
 	queues map[wire.Kind]*queue
+	inbox  *queue // of ReadDirect; nil before its first call
 
 	closeOnce sync.Once
 	closeErr  error

@@ -9,9 +9,19 @@ func (q *queue) learn(t terms) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.left = t.waiting
-	if t.maxPending > 0 && t.pending >= t.maxPending {
+	if t.full() {
 		q.tellFull(t.pending)
 	}
+}
+
+// full says that the broker hands out no more.
+func (t terms) full() bool { return t.maxPending > 0 && t.pending >= t.maxPending }
+
+// waiting returns how many messages the broker had for us beside the last one.
+func (q *queue) waiting() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.left
 }
 
 // stalled reports whether the broker had more messages and sends none, for a reason that was not told yet.

@@ -17,7 +17,6 @@ const (
 	subjectConsumerInfo = "$JS.API.CONSUMER.INFO."
 	subjectConsumerNext = "$JS.API.CONSUMER.MSG.NEXT."
 
-	defaultAckWait = 60 * time.Second
 	// A handler that panicked gets its message back after this pause, longer with each attempt.
 	panicPause    = time.Second
 	maxPanicPause = time.Minute
@@ -29,14 +28,10 @@ const (
 // queue is one durable of this endpoint being worked off: its direct messages, or those of its role. Its messages are
 // fetched by a puller; a renewal replaces the puller and keeps the queue.
 type queue struct {
-	e               *Endpoint
-	kind            wire.Kind
-	stream, durable string
-	role            string
-	fn              func(*Delivery)
-	limit           int // unsettled deliveries besides the one being handled; 0: any number
-	window          int // most messages fetched ahead
-	terms           terms
+	queueOf
+	e     *Endpoint
+	fn    func(*Delivery)
+	terms terms // as they were at first
 
 	cur *puller // guarded by Endpoint.topo
 
@@ -52,13 +47,20 @@ type queue struct {
 	full   bool                 // it was told that the broker hands out no more
 }
 
+// queueOf says which queue it is and how it is read.
+type queueOf struct {
+	kind            wire.Kind
+	stream, durable string
+	role            string
+	limit           int // unsettled deliveries besides the one being handled; 0: any number
+	window          int // most messages fetched ahead
+}
+
 // terms are what the broker says about a durable.
 type terms struct {
-	ackWait    time.Duration
-	backoff    []time.Duration // the ack wait of each delivery, the last one of all further ones
-	maxPending int             // unsettled deliveries at most, of all readers together
-	pending    int             // unsettled deliveries when it said so
-	waiting    uint64          // messages not handed out yet then
+	maxPending int    // unsettled deliveries at most, of all readers together
+	pending    int    // unsettled deliveries when it said so
+	waiting    uint64 // messages not handed out yet then
 }
 
 // Messages fetched ahead of the handler at most. Those of a role are kept from the other holders of the role meanwhile.
@@ -74,9 +76,13 @@ const (
 // already-exists when the messages are handled already; unavailable, deadline-exceeded; [ErrClosed]. It panics on a nil
 // handler.
 func (e *Endpoint) HandleDirect(ctx context.Context, fn func(*Delivery)) error {
-	return e.handle(ctx, &queue{
+	return e.handle(ctx, e.directQueue(), fn)
+}
+
+func (e *Endpoint) directQueue() *queue {
+	return e.newQueue(queueOf{
 		kind: wire.KindDirect, stream: e.directStream, durable: wire.DirectDurable(e.identity.Lifecycle), window: directWindow,
-	}, fn)
+	})
 }
 
 // HandleRole receives messages to the role of this endpoint's credential, each given to one holder of the role. While
@@ -88,21 +94,27 @@ func (e *Endpoint) HandleRole(ctx context.Context, fn func(*Delivery)) error {
 	if role == "" {
 		return wire.Errorf(wire.CodeFailedPrecondition, "handle role messages: the credential of %s names no role", e.identity.Principal)
 	}
-	return e.handle(ctx, &queue{
+	return e.handle(ctx, e.newQueue(queueOf{
 		kind: wire.KindRole, role: role, stream: e.roleStream, durable: wire.RoleDurable(role),
 		limit: e.opts.RoleLimit, window: roleWindow,
-	}, fn)
+	}), fn)
+}
+
+func (e *Endpoint) newQueue(of queueOf) *queue {
+	return &queue{
+		queueOf: of, e: e, peers: make(map[string]*peer), held: make(map[uint64]time.Time), seen: newSeen(e.opts.DedupSize),
+	}
 }
 
 func (e *Endpoint) handle(ctx context.Context, q *queue, fn func(*Delivery)) error {
 	if fn == nil {
 		panic("endpoint: a queue needs a handler")
 	}
-	q.e, q.fn = e, fn
-	q.peers, q.held, q.seen = make(map[string]*peer), make(map[uint64]time.Time), newSeen(e.opts.DedupSize)
+	q.fn = fn
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
-	if err := q.inspect(ctx); err != nil {
+	var err error
+	if q.terms, err = q.inspect(ctx); err != nil {
 		return err
 	}
 	e.topo.Lock()
@@ -127,23 +139,20 @@ func (q *queue) act() act {
 }
 
 // inspect asks the broker about the durable, so that a wrong name or right is an error now and not silence.
-func (q *queue) inspect(ctx context.Context) error {
+func (q *queue) inspect(ctx context.Context) (terms, error) {
 	a := q.act()
 	msg, err := q.e.request(ctx, a, nil)
 	if err != nil {
-		return err
+		return terms{}, err
 	}
-	q.terms, err = parseTerms(a, msg.Data)
-	return err
+	return parseTerms(a, msg.Data)
 }
 
 func parseTerms(a act, data []byte) (terms, error) {
 	var info struct {
 		stored
 		Config struct {
-			AckWait       time.Duration   `json:"ack_wait"`
-			BackOff       []time.Duration `json:"backoff"`
-			MaxAckPending int             `json:"max_ack_pending"`
+			MaxAckPending int `json:"max_ack_pending"`
 		} `json:"config"`
 		NumAckPending int    `json:"num_ack_pending"`
 		NumPending    uint64 `json:"num_pending"`
@@ -154,22 +163,7 @@ func parseTerms(a act, data []byte) (terms, error) {
 	if info.Error != nil {
 		return terms{}, info.refusal(a)
 	}
-	t := terms{
-		ackWait: info.Config.AckWait, backoff: info.Config.BackOff, maxPending: info.Config.MaxAckPending,
-		pending: info.NumAckPending, waiting: info.NumPending,
-	}
-	if t.ackWait <= 0 {
-		t.ackWait = defaultAckWait
-	}
-	return t, nil
-}
-
-// wait is how long the broker waits for the acknowledgement of a message handed out for the nth time.
-func (q *queue) wait(n uint64) time.Duration {
-	if len(q.terms.backoff) == 0 {
-		return q.terms.ackWait
-	}
-	return q.terms.backoff[min(max(n, 1), uint64(len(q.terms.backoff)))-1]
+	return terms{maxPending: info.Config.MaxAckPending, pending: info.NumAckPending, waiting: info.NumPending}, nil
 }
 
 // deliver handles one message of the durable. It runs with q.run held.
@@ -340,7 +334,7 @@ func (q *queue) handled(d *Delivery) {
 	if !q.later {
 		return
 	}
-	q.held[d.Sequence] = time.Now().Add(q.wait(d.delivered))
+	q.held[d.Sequence] = time.Now().Add(wire.RedeliveryWait(int(d.delivered)))
 	if limit := q.terms.maxPending; limit > 0 && len(q.held) >= limit {
 		if q.expire(); len(q.held) >= limit {
 			q.tellFull(len(q.held))
@@ -353,7 +347,7 @@ func (q *queue) hold(d *Delivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, ok := q.held[d.Sequence]; ok {
-		q.held[d.Sequence] = time.Now().Add(q.wait(d.delivered))
+		q.held[d.Sequence] = time.Now().Add(wire.RedeliveryWait(int(d.delivered)))
 	}
 }
 

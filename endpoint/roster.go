@@ -37,6 +37,8 @@ const (
 	maxRosterEvent = wire.MaxPresence + 8<<10
 	rosterRetryMin = 250 * time.Millisecond
 	rosterRetryMax = 10 * time.Second
+	// rosterRestarts is how often reading begins anew because another instance answered.
+	rosterRestarts = 5
 )
 
 // errPlaceLost means that the feed can no longer be followed from where it was; the roster must be read anew.
@@ -60,6 +62,7 @@ func (e *Endpoint) Roster(ctx context.Context) (Roster, error) {
 func (e *Endpoint) readRoster(ctx context.Context) (Roster, position, error) {
 	var r Roster
 	var at position
+	restarts := 0
 	for after := ""; ; {
 		var page wire.RosterReply
 		if err := e.delivery(ctx, wire.CommandRoster, wire.RosterRequest{After: after}, &page); err != nil {
@@ -68,7 +71,11 @@ func (e *Endpoint) readRoster(ctx context.Context) (Roster, position, error) {
 		if after == "" {
 			r, at = Roster{}, position{page.Instance, page.Epoch, page.Sequence}
 		} else if page.Instance != at.instance || page.Epoch != at.epoch {
-			after = "" // another instance answered, whose pages do not continue the first one's
+			// Another instance answered, whose pages do not continue the first one's.
+			if restarts++; restarts > rosterRestarts {
+				return Roster{}, position{}, wire.Errorf(wire.CodeUnavailable, "read roster: another instance of delivery answered before the last page, %d times", restarts)
+			}
+			after = ""
 			continue
 		}
 		r.Entries = append(r.Entries, page.Entries...)
