@@ -46,6 +46,8 @@ var layers = map[string]int{
 	"internal/attack":    6,
 	"internal/spec":      6,
 	"internal/fault":     6,
+	"internal/field":     6,
+	"internal/model":     6,
 	"internal/archtest":  0,
 	"internal/buildinfo": 0,
 	"internal/logkey":    0,

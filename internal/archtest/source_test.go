@@ -17,6 +17,7 @@ var subjectLiterals = []struct{ file, prefix, why string }{
 	{"space/plan.go", "cotal.schema", "a metadata key of a stream"},
 	{"internal/bench/message.go", "cotal.bench.", "the same work written directly on nats.go, to compare with"},
 	{"internal/bench/request.go", "cotal.bench.", "the same work written directly on nats.go, to compare with"},
+	{"internal/bench/member.go", "cotal.bench.", "the same work written directly on nats.go, to compare with"},
 	{"internal/bench/process.go", "cotal.bench.", "the same work written directly on nats.go, to compare with"},
 }
 
