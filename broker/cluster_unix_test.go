@@ -45,6 +45,13 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	if err := ctl.PutAccount(ctx, rec.Public, rec.JWT); err != nil {
 		t.Fatalf("PutAccount: %v", err)
 	}
+	told := make(chan broker.ConnectionChange, 64)
+	followed := make(chan error, 1)
+	followCtx, stopFollow := context.WithCancel(ctx)
+	go func() { followed <- ctl.Follow(followCtx, rec.Public, func(c broker.ConnectionChange) { told <- c }) }()
+	if c := <-told; !c.Missed {
+		t.Errorf("first call of Follow = %+v", c)
+	}
 	for _, p := range ps {
 		// At once, on both: nobody had to wait for the servers to compare notes.
 		nc, err := nats.Connect(p.url(), member(t, a, trust.Observer), nats.NoReconnect())
@@ -59,6 +66,29 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	}
 	if n, err := ctl.EvictTagged(ctx, rec.Public, "profile:observer"); n != 2 || err != nil {
 		t.Errorf("EvictTagged = %d, %v; want 2", n, err)
+	}
+
+	// Both servers told of both, over the connection to one of them.
+	seen := map[string]int{}
+	for want := 4; want > 0; {
+		select {
+		case c := <-told:
+			seen[fmt.Sprintf("%s %v", c.Connection.ServerName, c.Connected)]++
+			want--
+		case <-ctx.Done():
+			t.Fatalf("notices = %v, want two of each server", seen)
+		}
+	}
+	for i := range ps {
+		for _, connected := range []bool{true, false} {
+			if what := fmt.Sprintf("cotal-%d %v", i, connected); seen[what] != 1 {
+				t.Errorf("notices %q = %d, want 1: %v", what, seen[what], seen)
+			}
+		}
+	}
+	stopFollow()
+	if err := <-followed; err != nil {
+		t.Errorf("Follow = %v, want nil", err)
 	}
 
 	// Stopped, not ended: it keeps its route and its place in the count, and answers nothing.

@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	connectionsSubject = "$SYS.REQ.SERVER.PING.CONNZ"
 	// pageSize is how many connections one answer carries; each brings its credential, so pages are short.
 	pageSize = 256
 	// listAttempts is how often a listing that changed while it was read is begun again.
@@ -27,6 +26,9 @@ const (
 	// evictRounds is how often Evict kicks what comes back.
 	evictRounds = 6
 )
+
+// connectionsSubject is where every server lists the connections of one account, whatever the request says.
+func connectionsSubject(account string) string { return "$SYS.REQ.ACCOUNT." + account + ".CONNZ" }
 
 func kickSubject(serverID string) string { return "$SYS.REQ.SERVER." + serverID + ".KICK" }
 
@@ -143,13 +145,13 @@ func (c *Control) Connections(ctx context.Context, account string, opts ...ListO
 
 // list reads the first page of every server at once, then the rest of those that have more.
 func (c *Control) list(ctx context.Context, req listRequest) ([]Connection, error) {
-	msgs, err := c.askAll(ctx, connectionsSubject, req)
+	msgs, err := c.askAll(ctx, connectionsSubject(req.Account), req)
 	if err != nil {
 		return nil, err
 	}
 	var all []Connection
 	for _, m := range msgs {
-		a, err := decodePage(m)
+		a, err := decodePage(m, req.Account)
 		if err != nil {
 			return nil, err
 		}
@@ -199,15 +201,15 @@ func (c *Control) listServer(ctx context.Context, req listRequest, first answer[
 
 // listPage asks one server for one page.
 func (c *Control) listPage(ctx context.Context, req listRequest) (answer[listPage], error) {
-	msgs, err := c.gather(ctx, connectionsSubject, req, one)
+	msgs, err := c.gather(ctx, connectionsSubject(req.Account), req, one)
 	if err != nil {
 		return answer[listPage]{}, err
 	}
-	return decodePage(msgs[0])
+	return decodePage(msgs[0], req.Account)
 }
 
-func decodePage(m *nats.Msg) (answer[listPage], error) {
-	a, err := decodeAnswer[listPage](m, connectionsSubject)
+func decodePage(m *nats.Msg, account string) (answer[listPage], error) {
+	a, err := decodeAnswer[listPage](m, connectionsSubject(account))
 	if err == nil && a.Error != nil {
 		err = wire.Errorf(wire.CodeInternal, "server %q refused: %s", a.Server.Name, a.Error.Description)
 	}

@@ -74,15 +74,18 @@ type Control struct {
 
 // link is one connection with the credential it was made with.
 type link struct {
-	nc    *nats.Conn
-	creds *trust.Credentials
-	calls sync.WaitGroup
+	nc       *nats.Conn
+	creds    *trust.Credentials
+	calls    sync.WaitGroup
+	replaced chan struct{} // closed once another link, or none, is in its place
 }
 
 // wait is one call that a refused publish or subscription should end early.
 type wait struct {
-	subject, inbox string
-	fail           context.CancelCauseFunc
+	subject string // published
+	inbox   string // where its answers come
+	feed    string // subscribed without being asked for anything
+	fail    context.CancelCauseFunc
 }
 
 // Dial connects to the system account of the broker at server and checks that every server of it answers and is recent enough.
@@ -175,7 +178,7 @@ func (c *Control) connect(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &link{nc: nc, creds: creds}, nil
+	return &link{nc: nc, creds: creds, replaced: make(chan struct{})}, nil
 }
 
 // Renew replaces the connection by one with a credential fresh from the source, now instead of at three quarters of the old
@@ -202,6 +205,7 @@ func (c *Control) swap(next *link) error {
 		next.nc.Close()
 		return wire.Errorf(wire.CodeUnavailable, "control broker: the connection is closed")
 	}
+	close(old.replaced)
 	old.calls.Wait()
 	old.nc.Close()
 	return nil
@@ -282,6 +286,7 @@ func (c *Control) Close() error {
 	c.link = nil
 	c.mu.Unlock()
 	if l != nil {
+		close(l.replaced)
 		l.calls.Wait()
 		l.nc.Close()
 	}
@@ -347,22 +352,25 @@ func (c *Control) refused(_ *nats.Conn, err error) {
 		return
 	}
 	text := err.Error()
+	names := func(subject string) bool { return subject != "" && strings.Contains(text, strconv.Quote(subject)) }
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for w := range c.waits {
-		if strings.Contains(text, strconv.Quote(w.subject)) {
+		switch {
+		case names(w.subject):
 			w.fail(wire.Errorf(wire.CodePermissionDenied, "control broker: the system credential may not publish %q", w.subject))
-		}
-		if strings.Contains(text, strconv.Quote(w.inbox)) {
+		case names(w.inbox):
 			w.fail(wire.Errorf(wire.CodePermissionDenied, "control broker: the system credential may not receive answers on %q", w.inbox))
+		case names(w.feed):
+			w.fail(errMayNotFollow(w.feed))
 		}
 	}
 }
 
-// watch lets refused end a call that publishes on subject and is answered on inbox.
-func (c *Control) watch(ctx context.Context, subject, inbox string) (context.Context, func()) {
+// watch lets refused end what w says.
+func (c *Control) watch(ctx context.Context, w *wait) (context.Context, func()) {
 	ctx, fail := context.WithCancelCause(ctx)
-	w := &wait{subject: subject, inbox: inbox, fail: fail}
+	w.fail = fail
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waits[w] = struct{}{}

@@ -57,7 +57,7 @@ func (c *Control) ask(ctx context.Context, subject string, data []byte, enough f
 		return nil, errLost // between use and the line above
 	}
 	inbox := l.nc.NewRespInbox()
-	ctx, done := c.watch(ctx, subject, inbox)
+	ctx, done := c.watch(ctx, &wait{subject: subject, inbox: inbox})
 	defer done()
 	answers := make(chan *nats.Msg, maxServers)
 	sub, err := l.nc.ChanSubscribe(inbox, answers)
