@@ -39,7 +39,8 @@ func translate(what string, err error) error {
 	case errors.As(err, &api):
 		return wire.Errorf(apiCode(api), "%s: %s", what, api.Description)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
-		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrConnectionClosed):
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrReconnectBufExceeded):
 		e := wire.Errorf(wire.CodeUnavailable, "%s: %v", what, err)
 		e.Outcome = wire.OutcomeNotExecuted
 		return e

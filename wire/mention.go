@@ -12,6 +12,9 @@ type MentionPointer struct {
 	Sender   string `json:"sender"`
 }
 
+// MaxMentioned is how many mentions of one message count: the names after the first so many have no effect.
+const MaxMentioned = 32
+
 // MentionRecords returns the prefix, with its final dot, of the subjects under which pointers are stored, followed by
 // owner, actor and uid of the mentioned. It is out of reach of the broker's replies, see RecordPrefix; the broker
 // republishes what is stored there to the "dlv" subjects. It does not validate s.
