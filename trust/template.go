@@ -337,9 +337,10 @@ func (b *builder) undertaker() {
 	direct, role, dead := wire.DirectStream(s), wire.RoleStream(s), wire.DeadStream(s)
 	for _, n := range []string{direct, role, dead} {
 		b.stream("STREAM.INFO", n)
+		b.stream("STREAM.MSG.GET", n)
 		b.stream("STREAM.MSG.DELETE", n)
-		b.pub("$JS.API.DIRECT.GET."+n, "$JS.API.DIRECT.GET."+n+".>")
 	}
+	b.pub("$JS.API.DIRECT.GET."+dead, "$JS.API.DIRECT.GET."+dead+".>", wire.DeadMarks(s)+"*")
 	b.pub(b.prefix+"inst.*.*.*.*", b.prefix+"svc.*.*.*")
 }
 

@@ -51,6 +51,7 @@ func messageProbes() []probe {
 		pubs("cotal.other.", "chat.local.ada.general", "inst.local.bob.local.ada", "svc.reviewer.local.ada"),
 		pubs("", "x", "_INBOX.x", "_INBOX_"+string(adaUID)+".x", "_INBOX_"+string(bobUID)+".x", "$SRV.PING", "$JS.EVENT.ADVISORY.API"),
 		pubs("$JS.EVENT.DLV_main.", "local.ada."+string(adaUID), "local.bob."+string(bobUID), "x", "local.ada."+string(adaUID)+".x"),
+		pubs("$JS.EVENT.DEAD_main.", "requeue.1", "requeue.1.x", "x"),
 		pubs("$JS.EVENT.ADVISORY.CONSUMER.", "MAX_DELIVERIES.DM_main.dm_local-ada-"+string(adaUID), "MAX_DELIVERIES.DM_main.dm_local-bob-"+string(bobUID),
 			"MSG_TERMINATED.DM_main.dm_local-ada-"+string(adaUID), "MAX_DELIVERIES.TASK_main.svc_reviewer", "MSG_TERMINATED.TASK_main.svc_reviewer",
 			"MAX_DELIVERIES.CHAT_main.x"),

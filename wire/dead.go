@@ -2,8 +2,8 @@ package wire
 
 import "strings"
 
-// The broker's own notices about messages that it gives up to deliver. It alone writes under these subjects: no
-// profile may publish there, and a reply that begins with "$JS." is refused.
+// The broker's own notices about messages that it gives up to deliver. It alone writes under these subjects: no profile
+// may publish there, and a reply that begins with "$JS." is refused.
 const (
 	deadPrefix     = recordPrefix + "ADVISORY.CONSUMER."
 	deadDelivered  = "MAX_DELIVERIES"
@@ -18,10 +18,10 @@ type DeadSubject struct {
 	Stream, Consumer string
 }
 
-// DeadSubjects returns the subjects of the broker's notices about the direct and role messages of a space. It does not
-// validate s.
+// DeadSubjects returns the subjects of the stream of dead letters: the broker's notices about the direct and role messages
+// of a space, and the marks of those that are being put back. It does not validate s.
 func DeadSubjects(s Space) []string {
-	var out []string
+	out := []string{DeadMarks(s) + "*"}
 	for _, stream := range []string{DirectStream(s), RoleStream(s)} {
 		for _, what := range []string{deadDelivered, deadTerminated} {
 			out = append(out, deadPrefix+what+"."+stream+".>")
@@ -30,10 +30,15 @@ func DeadSubjects(s Space) []string {
 	return out
 }
 
-// DeadFilter returns the subjects of the notices about one queue. It does not validate its arguments.
-func DeadFilter(stream, consumer string) []string {
-	return []string{deadPrefix + deadDelivered + "." + stream + "." + consumer, deadPrefix + deadTerminated + "." + stream + "." + consumer}
-}
+// DeadFilter returns the filter of the notices about one queue. It does not validate its arguments.
+func DeadFilter(stream, consumer string) string { return deadPrefix + "*." + stream + "." + consumer }
+
+// DeadNotices is the filter of all notices.
+const DeadNotices = deadPrefix + ">"
+
+// DeadMarks returns the prefix, with its final dot, of the subjects under which it is noted that a dead letter is being
+// put back, followed by the sequence of its notice. It does not validate s.
+func DeadMarks(s Space) string { return recordPrefix + DeadStream(s) + ".requeue." }
 
 // ParseDeadSubject reads the subject of a notice. Its error has code bad-request and ReasonSubject.
 func ParseDeadSubject(subject string) (DeadSubject, error) {

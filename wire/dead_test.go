@@ -11,15 +11,21 @@ import (
 func TestDeadSubjects(t *testing.T) {
 	t.Parallel()
 	want := []string{
+		"$JS.EVENT.DEAD_main.requeue.*",
 		"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.DM_main.>", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.DM_main.>",
 		"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.TASK_main.>", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.TASK_main.>",
 	}
 	if got := wire.DeadSubjects("main"); !slices.Equal(got, want) {
 		t.Errorf("DeadSubjects = %q, want %q", got, want)
 	}
-	for i, subject := range wire.DeadFilter("DM_main", "dm_x") {
-		got, err := wire.ParseDeadSubject(subject)
-		if want := (wire.DeadSubject{Terminated: i == 1, Stream: "DM_main", Consumer: "dm_x"}); err != nil || got != want {
+	if got, want := wire.DeadFilter("DM_main", "dm_x"), "$JS.EVENT.ADVISORY.CONSUMER.*.DM_main.dm_x"; got != want {
+		t.Errorf("DeadFilter = %q, want %q", got, want)
+	}
+	for subject, want := range map[string]wire.DeadSubject{
+		"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.DM_main.dm_x":    {Stream: "DM_main", Consumer: "dm_x"},
+		"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.TASK_main.svc_x": {Terminated: true, Stream: "TASK_main", Consumer: "svc_x"},
+	} {
+		if got, err := wire.ParseDeadSubject(subject); err != nil || got != want {
 			t.Errorf("ParseDeadSubject(%q) = %+v, %v, want %+v", subject, got, err, want)
 		}
 	}
