@@ -54,6 +54,8 @@ type Options struct {
 	Space *space.Options
 	// Strict syncs every write.
 	Strict bool
+	// DeliveryElsewhere leaves the delivery role to the test.
+	DeliveryElsewhere bool
 	// Logger receives what the node logs. Default discards.
 	Logger *slog.Logger
 }
@@ -88,6 +90,7 @@ func (m *Mesh) boot(t testing.TB) {
 	node := cotal.New(m.opts.Store, &cotal.Options{
 		StateDir: m.opts.StateDir, NoListen: !m.opts.Listen, Port: -1, Transport: broker.Plaintext(), Strict: m.opts.Strict, SyncInterval: syncInterval,
 		Spaces: append([]string{SpaceName}, m.opts.Spaces...), Limits: m.opts.Limits, Space: m.opts.Space, Logger: m.opts.Logger,
+		DeliveryElsewhere: m.opts.DeliveryElsewhere,
 	})
 	m.node.Store(node)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -44,6 +44,8 @@ type Service struct {
 	grants   *space.Grants
 	channels *space.Channels
 	counts   *counts
+	roles    *roles
+	notices  *notices
 }
 
 // New returns the delivery of s over nc, which the caller owns and whose credential has the delivery profile. It
@@ -73,6 +75,7 @@ func New(nc *nats.Conn, s wire.Space, opts *Options) *Service {
 	}
 	d.counts = newCounts(js, s)
 	d.feed = newFeed(nc, js, s, d.serve, log)
+	d.roles, d.notices = newRoles(d.grants), newNotices(nc, js, s, d.serve, log)
 	d.register()
 	return d
 }
@@ -90,6 +93,8 @@ func (d *Service) Run(ctx context.Context) error {
 	}
 	feedCtx, stopFeed := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
+	d.notices.subscribe()
+	wg.Go(func() { d.notices.run(feedCtx) })
 	wg.Go(func() { d.feed.run(feedCtx) })
 	err := d.serve.Run(ctx, d.nc, d.space)
 	stopFeed()
@@ -104,6 +109,7 @@ func (d *Service) Run(ctx context.Context) error {
 func (d *Service) register() {
 	d.registerRoster()
 	d.registerChannels()
+	d.registerReceipts()
 }
 
 func (d *Service) registerRoster() {

@@ -1,0 +1,255 @@
+package delivery
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/cotal-go/cotal/space"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const (
+	// maxAudience bounds the recipients of a channel message that one receipt looks at; those beyond are counted.
+	maxAudience = 500
+	// cursorsEach is up to how many positions are read one by one; for more all are read at once.
+	cursorsEach = 16
+	// pointerMessages and pointerBytes bound the search for the pointers of one message.
+	pointerMessages = 2000
+	pointerBytes    = 1 << 20
+)
+
+// attendee is one life for which a channel message is kept: as a durable member, or because it is mentioned.
+type attendee struct {
+	life    wire.Lifecycle
+	handled bool
+	left    bool // its membership has ended
+}
+
+// channelFate follows a channel message: to the durable members of its channel at the time and to the mentioned. A viewer
+// who may not read the channel learns only how many they are.
+func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wire.RecipientReceipt, hidden int, err error) {
+	audience, memberships, err := d.audience(ctx, f.sub.Channel, f.sequence)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := d.positions(ctx, memberships, f.sequence); err != nil {
+		return nil, 0, err
+	}
+	if err := d.mentioned(ctx, f, audience); err != nil {
+		return nil, 0, err
+	}
+	if !v.all && !v.access.reads(f.sub.Channel) {
+		return []wire.RecipientReceipt{}, len(audience), nil
+	}
+	lives := slices.SortedFunc(maps.Keys(audience), func(a, b wire.Lifecycle) int { return strings.Compare(a.String(), b.String()) })
+	if len(lives) > maxAudience {
+		hidden = len(lives) - maxAudience
+		lives = lives[:maxAudience]
+	}
+	out = make([]wire.RecipientReceipt, 0, len(lives))
+	for _, l := range lives {
+		r, err := d.attendance(ctx, audience[l])
+		if err != nil {
+			return nil, 0, err
+		}
+		out = append(out, r)
+	}
+	return out, hidden, d.channelAnswers(ctx, v, f, out)
+}
+
+// attendance is how far a channel message is with one of its audience. Nobody says when it was handed over.
+func (d *Service) attendance(ctx context.Context, a *attendee) (wire.RecipientReceipt, error) {
+	out := wire.RecipientReceipt{Principal: a.life.Principal.String(), Stage: wire.StageHandled}
+	if a.handled {
+		return out, nil
+	}
+	s, err := d.standingOf(ctx, a.life.Principal)
+	if err != nil {
+		return out, err
+	}
+	out.Stage, out.Reason = wire.StageStored, s.waits()
+	switch {
+	case s.life.UID != "" && s.life.UID != a.life.UID:
+		out.Reason = reasonRevoked
+	case a.left && s.ended == "":
+		out.Reason = reasonLeft
+	}
+	return out, nil
+}
+
+// audience finds the durable members for whom the message with a sequence is kept, and by which memberships. On a live
+// channel there are none.
+func (d *Service) audience(ctx context.Context, channel string, sequence uint64) (map[wire.Lifecycle]*attendee, map[space.CursorKey]*attendee, error) {
+	out, memberships := map[wire.Lifecycle]*attendee{}, map[space.CursorKey]*attendee{}
+	settings, err := d.resolve(ctx, channel)
+	if err != nil || settings.Class != wire.ClassDurable {
+		return out, memberships, err
+	}
+	err = space.NewMembers(d.js, d.space).All(ctx, func(m space.Membership) error {
+		if !wire.PatternMatches(m.Pattern, channel) || !m.Contains(sequence) {
+			return nil
+		}
+		a := out[m.Lifecycle]
+		if a == nil {
+			a = &attendee{life: m.Lifecycle, left: true}
+			out[m.Lifecycle] = a
+		}
+		if _, open := m.Open(); open {
+			a.left = false
+		}
+		memberships[space.CursorKey{Lifecycle: m.Lifecycle, Pattern: m.Pattern}] = a
+		return nil
+	})
+	return out, memberships, err
+}
+
+// positions notes who of some members has handled a sequence. The keys hold the patterns themselves, not their hashes.
+func (d *Service) positions(ctx context.Context, memberships map[space.CursorKey]*attendee, sequence uint64) error {
+	cursors := space.NewCursors(d.js, d.space)
+	if len(memberships) <= cursorsEach {
+		for k, a := range memberships {
+			cursor, _, err := cursors.Get(ctx, k.Lifecycle, k.Pattern)
+			if err != nil {
+				return err
+			}
+			a.handled = a.handled || cursor.Has(sequence)
+		}
+		return nil
+	}
+	hashed := make(map[space.CursorKey]*attendee, len(memberships))
+	for k, a := range memberships {
+		hashed[space.CursorKey{Lifecycle: k.Lifecycle, Pattern: space.PatternKey(k.Pattern)}] = a
+	}
+	return cursors.All(ctx, func(k space.CursorKey, cursor space.Cursor) error {
+		if a := hashed[k]; a != nil {
+			a.handled = a.handled || cursor.Has(sequence)
+		}
+		return nil
+	})
+}
+
+// mentioned adds who has a pointer to a message.
+func (d *Service) mentioned(ctx context.Context, f *found, audience map[wire.Lifecycle]*attendee) error {
+	want := len(f.msg.Mentions)
+	if want == 0 {
+		return nil
+	}
+	prefix := wire.MentionRecords(d.space)
+	pointers := map[wire.Lifecycle]uint64{}
+	q := space.Query{Filter: prefix + "*.*.*", Since: f.at.Add(-clockSlack)}
+	_, err := d.walk(ctx, wire.MentionStream(d.space), q, &budget{pointerMessages, pointerBytes}, func(m *space.Stored) bool {
+		p, err := wire.DecodeMentionPointer(m.Data)
+		if err != nil || p.Sequence != f.sequence || p.Channel != f.sub.Channel {
+			return true
+		}
+		if l, ok := lifeOf(strings.TrimPrefix(m.Subject, prefix)); ok {
+			pointers[l] = m.Sequence
+		}
+		return len(pointers) < want
+	})
+	if err != nil {
+		return err
+	}
+	for l, sequence := range pointers {
+		cursor, _, err := space.NewCursors(d.js, d.space).Mentions(ctx, l)
+		if err != nil {
+			return err
+		}
+		a := audience[l]
+		if a == nil {
+			a = &attendee{life: l}
+			audience[l] = a
+		}
+		a.handled = a.handled || cursor.Has(sequence)
+		a.left = false
+	}
+	return nil
+}
+
+// lifeOf reads the key of a pointer: owner, actor and uid.
+func lifeOf(key string) (l wire.Lifecycle, ok bool) {
+	t := strings.Split(key, ".")
+	if len(t) != 3 {
+		return l, false
+	}
+	l = wire.Lifecycle{Principal: wire.Principal{Owner: t[0], Actor: t[1]}, UID: wire.UID(t[2])}
+	return l, l.Validate() == nil
+}
+
+// channelAnswers notes who of the audience answered, in the channel, or to the sender alone when it is the sender who asks.
+func (d *Service) channelAnswers(ctx context.Context, v viewer, f *found, audience []wire.RecipientReceipt) error {
+	waiting := make(map[string]*wire.RecipientReceipt, len(audience))
+	for i := range audience {
+		waiting[audience[i].Principal] = &audience[i]
+	}
+	note := func(a *found) (bool, error) {
+		if r := waiting[a.sub.Sender.String()]; r != nil {
+			answered(r, a)
+			delete(waiting, a.sub.Sender.String())
+		}
+		return len(waiting) > 0, nil
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	filter, err := wire.ChannelFilter(d.space, f.sub.Channel)
+	if err != nil {
+		return err
+	}
+	err = d.answers(ctx, wire.KindChannel, f.msg.ID, space.Query{Filter: filter, From: f.sequence + 1}, note)
+	if err != nil || len(waiting) == 0 || !v.all && v.who != f.sub.Sender {
+		return err
+	}
+	if filter, err = wire.DirectFilter(d.space, f.sub.Sender); err != nil {
+		return err
+	}
+	return d.answers(ctx, wire.KindDirect, f.msg.ID, space.Query{Filter: filter, Since: f.at.Add(-clockSlack)}, note)
+}
+
+// reachChannel counts the durable members that are there and those that are away. Who only listens is known from the
+// broker's connections, where delivery is told about them.
+func (d *Service) reachChannel(ctx context.Context, caller wire.Lifecycle, channel string, r *wire.ReachReply) error {
+	if err := wire.ValidateChannel(channel); err != nil {
+		return err
+	}
+	a, err := d.accessOf(ctx, caller)
+	if err != nil {
+		return err
+	}
+	if !a.reads(channel) && !a.writes(channel) {
+		return d.denied(caller, channel, a)
+	}
+	audience, _, err := d.audience(ctx, channel, math.MaxUint64)
+	if err != nil {
+		return err
+	}
+	unsure := false
+	for l := range audience {
+		s, err := d.standingOf(ctx, l.Principal)
+		switch {
+		case err != nil:
+			return err
+		case s.ended != "" || s.life.UID != l.UID:
+		case s.here:
+			r.Live++
+		default:
+			r.Stored++
+			unsure = unsure || !s.away
+		}
+	}
+	switch {
+	case r.Live > 0:
+		r.Tier = wire.ReachLive
+	case r.Stored > 0:
+		r.Tier, r.Reason = wire.ReachStored, "no member is there"
+		if unsure {
+			r.Reason = "whether a member is there is not known at the moment"
+		}
+	default:
+		r.Reason = "it has no durable member; who only listens is not known here"
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cotal-go/cotal/space"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// sighting is what the roster says about a principal at a moment.
+type sighting struct {
+	known bool
+	here  bool
+	uid   wire.UID // of the life that was seen, its own claim
+	at    time.Time
+}
+
+// sight looks a principal up.
+func (f *feed) sight(p wire.Principal) sighting {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.roster.members[p]
+	if m == nil {
+		return sighting{}
+	}
+	s := sighting{known: true, here: m.gone == "", uid: m.now.LifecycleUID, at: m.seen}
+	if !s.here {
+		s.at = m.goneAt
+	}
+	return s
+}
+
+// claiming lists who is there and says that it serves a role.
+func (f *feed) claiming(role string) []wire.Lifecycle {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []wire.Lifecycle
+	for p, m := range f.roster.members {
+		if m.gone == "" && m.now.Card.Role == role {
+			out = append(out, wire.Lifecycle{Principal: p, UID: m.now.LifecycleUID})
+		}
+	}
+	return out
+}
+
+// standing is what the authority and the roster say about a principal.
+type standing struct {
+	life  wire.Lifecycle // with a zero UID when there is none
+	cut   uint64         // its direct messages begin after this one
+	ended string         // why nothing reaches it any more, "" while it does
+	here  bool
+	away  bool // the roster is fresh and does not list it as being there
+	since time.Time
+}
+
+// waits says why a message to it that is not handled waits, if that is known.
+func (s standing) waits() string {
+	switch {
+	case s.ended != "":
+		return s.ended
+	case s.away:
+		return reasonOffline
+	}
+	return ""
+}
+
+// standingOf reads the grant of a principal, and where nobody has one what the roster knows.
+func (d *Service) standingOf(ctx context.Context, p wire.Principal) (standing, error) {
+	seen := d.feed.sight(p)
+	s := standing{life: wire.Lifecycle{Principal: p}, since: seen.at}
+	if d.open {
+		s.life.UID, s.here = seen.uid, seen.here
+		if !seen.known {
+			s.ended = reasonUnknown
+		}
+	} else {
+		grant, _, err := d.grants.Get(ctx, p)
+		if errors.Is(err, wire.ErrNotFound) {
+			s.ended = reasonUnknown
+			return s, nil
+		}
+		if err != nil {
+			return s, err
+		}
+		s.life.UID, s.cut, s.ended = grant.UID, grant.Cut, endOf(grant, time.Now())
+		s.here = seen.here && seen.uid == grant.UID
+		if seen.uid != grant.UID {
+			s.since = time.Time{}
+		}
+	}
+	s.away = !s.here && d.feed.staleSince(time.Now()) == 0
+	return s, nil
+}
+
+// endOf says why a grant permits nothing any more.
+func endOf(grant trust.Grant, now time.Time) string {
+	switch {
+	case grant.State != trust.GrantActive:
+		return reasonRevoked
+	case !grant.Allows(now):
+		return reasonExpired
+	}
+	return ""
+}
+
+// maxHolders bounds the grants of a role's holders that one request reads.
+const maxHolders = 256
+
+// holding is who serves a role.
+type holding struct {
+	here   int  // are there
+	queue  bool // the queue exists: somebody was given the role once
+	any    bool // somebody has a grant of it
+	stale  bool // the roster is
+	places space.QueueState
+}
+
+// waits says why work waits in the queue, if that is known.
+func (h holding) waits() string {
+	switch {
+	case !h.any:
+		return reasonNoHolder
+	case h.here == 0 && !h.stale:
+		return reasonOffline
+	}
+	return ""
+}
+
+// holders tells who serves a role: those that say so in the roster and whose grant says the same.
+func (d *Service) holders(ctx context.Context, role string) (holding, error) {
+	h := holding{queue: true, stale: d.feed.staleSince(time.Now()) != 0}
+	var err error
+	if h.places, err = space.InspectQueue(ctx, d.js, wire.RoleStream(d.space), wire.RoleDurable(role)); err != nil {
+		if !errors.Is(err, wire.ErrNotFound) {
+			return h, err
+		}
+		h.queue = false
+		return h, nil
+	}
+	claims := d.feed.claiming(role)
+	if d.open {
+		h.here, h.any = len(claims), true
+		return h, nil
+	}
+	for _, l := range claims[:min(len(claims), maxHolders)] {
+		grant, _, err := d.grants.Get(ctx, l.Principal)
+		if err != nil && !errors.Is(err, wire.ErrNotFound) {
+			return h, err
+		}
+		if err == nil && grant.UID == l.UID && grant.Role == role && grant.Allows(time.Now()) {
+			h.here++
+		}
+	}
+	if h.any = h.here > 0; !h.any {
+		h.any, err = d.roles.held(ctx, role)
+	}
+	return h, err
+}
+
+// roles knows who was granted which role. It follows the records in the order of their writing, so what it costs is what was
+// written since.
+type roles struct {
+	grants *space.Grants
+
+	mu    sync.Mutex // guards the two below; held while asking the broker
+	after uint64
+	of    map[wire.Principal]granted
+}
+
+// granted is the role of an active grant.
+type granted struct {
+	role    string
+	expires time.Time // zero: never
+}
+
+func newRoles(g *space.Grants) *roles { return &roles{grants: g, of: map[wire.Principal]granted{}} }
+
+// held reports whether anybody has a role now.
+func (r *roles) held(ctx context.Context, role string) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	after, err := r.grants.Changes(ctx, r.after, r.take)
+	if err == nil && after < r.after { // the bucket was made anew
+		clear(r.of)
+		after, err = r.grants.Changes(ctx, 0, r.take)
+	}
+	r.after = after
+	if err != nil {
+		return false, err
+	}
+	now := time.Now()
+	for _, g := range r.of {
+		if g.role == role && (g.expires.IsZero() || now.Before(g.expires)) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (r *roles) take(p wire.Principal, grant *trust.Grant) {
+	delete(r.of, p)
+	if grant == nil || grant.State != trust.GrantActive || grant.Role == "" {
+		return
+	}
+	g := granted{role: grant.Role}
+	if grant.ExpiresAt != nil {
+		g.expires = *grant.ExpiresAt
+	}
+	r.of[p] = g
+}
+
+// reach says what would become of a message sent now.
+func (d *Service) reach(ctx context.Context, caller wire.Lifecycle, in wire.ReachRequest) (*wire.ReachReply, error) {
+	chosen := 0
+	for _, name := range []string{in.To, in.Role, in.Channel} {
+		if name != "" {
+			chosen++
+		}
+	}
+	if chosen != 1 {
+		return nil, wire.Errorf(wire.CodeBadRequest, "ask for reach: want exactly one of to, role and channel")
+	}
+	d.feed.catchUp(ctx)
+	r := &wire.ReachReply{Tier: wire.ReachNobody, StaleSince: d.feed.staleSince(time.Now())}
+	var err error
+	switch {
+	case in.To != "":
+		err = d.reachPrincipal(ctx, in.To, r)
+	case in.Role != "":
+		err = d.reachRole(ctx, in.Role, r)
+	default:
+		err = d.reachChannel(ctx, caller, in.Channel, r)
+	}
+	if err != nil {
+		return nil, d.refuse(ctx, "ask for reach", caller, err)
+	}
+	return r, nil
+}
+
+// reachPrincipal counts as waiting what is not handled, handed over or not: a recipient that is stuck holds it.
+func (d *Service) reachPrincipal(ctx context.Context, to string, r *wire.ReachReply) error {
+	p, err := wire.ParsePrincipal(to)
+	if err != nil {
+		return err
+	}
+	if !p.OwnerKnown() {
+		r.Reason = "no participant can have that owner"
+		return nil
+	}
+	s, err := d.standingOf(ctx, p)
+	if err != nil {
+		return err
+	}
+	if s.ended != "" {
+		r.Reason = map[string]string{
+			reasonUnknown: "nobody of that name was ever here", reasonRevoked: "its grant was revoked", reasonExpired: "its grant has expired",
+		}[s.ended]
+		return nil
+	}
+	if s.life.UID != "" {
+		queue, err := space.InspectQueue(ctx, d.js, wire.DirectStream(d.space), wire.DirectDurable(s.life))
+		if err != nil && !errors.Is(err, wire.ErrNotFound) {
+			return err
+		}
+		r.Waiting = queue.Held + queue.Waiting
+	}
+	r.Tier = wire.ReachStored
+	switch {
+	case s.here:
+		r.Tier, r.Live = wire.ReachLive, 1
+	case !s.away:
+		r.Reason = "whether it is there is not known at the moment"
+	case s.since.IsZero():
+		r.Reason = "it was not seen lately"
+	default:
+		r.Reason = "it is away since " + s.since.UTC().Format(time.RFC3339)
+	}
+	return nil
+}
+
+func (d *Service) reachRole(ctx context.Context, role string, r *wire.ReachReply) error {
+	if err := wire.ValidateRole(role); err != nil {
+		return err
+	}
+	h, err := d.holders(ctx, role)
+	if err != nil {
+		return err
+	}
+	r.Live, r.Waiting = h.here, h.places.Held+h.places.Waiting
+	switch {
+	case h.here > 0:
+		r.Tier = wire.ReachLive
+	case !h.any:
+		r.Reason = reasonNoHolder
+	default:
+		r.Tier, r.Reason = wire.ReachStored, "no holder of the role is there"
+		if h.stale {
+			r.Reason = "whether a holder of the role is there is not known at the moment"
+		}
+	}
+	return nil
+}
