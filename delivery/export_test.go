@@ -15,6 +15,7 @@ const (
 	KeepGone      = keepGone
 	AliveInterval = aliveInterval
 	MaxMembers    = maxMembers
+	MaxAudience   = maxAudience
 )
 
 // LastStart exposes the search for the start of the last messages.
@@ -50,3 +51,8 @@ func PageOf(d *Service) (*wire.RosterReply, error) {
 
 // FreshOf is the health check of its view.
 func FreshOf(d *Service) error { return d.feed.fresh() }
+
+// ReachOf asks a service for a reach without the rails, as somebody with no grant.
+func ReachOf(ctx context.Context, d *Service, in wire.ReachRequest) (*wire.ReachReply, error) {
+	return d.reach(ctx, wire.Lifecycle{}, in)
+}
