@@ -282,6 +282,7 @@ func TestRequeueIsFinishedByTheNextCall(t *testing.T) {
 				if left, err := space.GetDeadLetter(ctx, js, lab, d.ID); tc.err == nil && !errors.Is(err, wire.ErrNotFound) || tc.err != nil && (err != nil || left.Gone) {
 					t.Errorf("the dead letter afterwards = %+v, %v", left, err)
 				}
+				synctest.Wait() // the queue is told of what was stored
 				if info := must(queue.Info(ctx))(t); int(info.NumPending) != tc.offered {
 					t.Errorf("the queue offers %d, want %d", info.NumPending, tc.offered)
 				}
@@ -298,6 +299,7 @@ func TestRequeueIsFinishedByTheNextCall(t *testing.T) {
 				if seq, err := space.Requeue(ctx, js, lab, d.ID); err != nil || seq == 0 {
 					t.Errorf("once more: Requeue = %d, %v", seq, err)
 				}
+				synctest.Wait()
 				if info := must(queue.Info(ctx))(t); info.NumPending != 1 {
 					t.Errorf("the queue offers %d, want 1", info.NumPending)
 				}

@@ -164,12 +164,21 @@ func TestDurablesNeedASpaceAndNames(t *testing.T) {
 
 // inBubble runs fn on a broker and a space of its own, on fake time.
 func inBubble(t *testing.T, fn func(t *testing.T, js jetstream.JetStream)) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := broker(t)
-		js := connect(t, srv)
+	t.Helper()
+	bareBubble(t, func(t *testing.T, js jetstream.JetStream) {
 		if err := space.Ensure(t.Context(), js, lab, nil); err != nil {
 			t.Fatal(err)
 		}
+		fn(t, js)
+	})
+}
+
+// bareBubble is inBubble without a space.
+func bareBubble(t *testing.T, fn func(t *testing.T, js jetstream.JetStream)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		srv := broker(t)
+		js := connect(t, srv)
 		fn(t, js)
 		js.Conn().Close()
 		srv.Shutdown()

@@ -25,7 +25,7 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 		o.Users = []*server.User{
 			{Username: "owner", Account: account},
 			{Username: "member", Account: account, Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Allow: []string{post}},
+				Publish: &server.SubjectPermission{Allow: []string{post, "$JS.API.CONSUMER.MSG.NEXT.DM_lab.dm_x", "$JS.API.CONSUMER.INFO.DM_lab.dm_x", "$JS.ACK.DM_lab.dm_x.>"}},
 			}},
 		}
 	})
@@ -46,6 +46,10 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 	for _, bucket := range []string{wire.AuthorityBucket(lab), wire.ChannelsBucket(lab), wire.MembersBucket(lab), wire.CursorsBucket(lab)} {
 		records[space.BucketStream(bucket)] = wire.RecordPrefix(bucket) + "victim.record"
 	}
+	// Neither pointers to mentions nor the broker's notices of dead letters can be forged.
+	victim := lifecycle("victim")
+	records[wire.MentionStream(lab)] = must(wire.MentionRecord(lab, victim))(t)
+	records[wire.DeadStream(lab)] = strings.Replace(wire.DeadFilter(wire.DirectStream(lab), wire.DirectDurable(victim)), "*", "MAX_DELIVERIES", 1)
 	for stream, subject := range records {
 		must(js.Publish(ctx, subject, []byte("kept")))(t)
 		if err := member.PublishRequest(post, subject, []byte("x")); err != nil {
@@ -62,6 +66,22 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 		got := must(must(js.Stream(ctx, stream))(t).GetLastMsgForSubject(ctx, subject))(t)
 		if string(got.Data) != "kept" {
 			t.Errorf("record %q of %s = %q after the attack", subject, stream, got.Data)
+		}
+	}
+	// No more does a pull from a queue, or a look at it, whose answer is the broker's.
+	for _, subject := range []string{records[wire.MentionStream(lab)], records[wire.DeadStream(lab)], wire.DeadMarks(lab) + "1"} {
+		for _, verb := range []string{"$JS.API.CONSUMER.MSG.NEXT.DM_lab.dm_x", "$JS.API.CONSUMER.INFO.DM_lab.dm_x", "$JS.ACK.DM_lab.dm_x.1.1.1.1.1"} {
+			if err := member.PublishRequest(verb, subject, nil); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-refused:
+				if !strings.Contains(err.Error(), subject) {
+					t.Errorf("broker refused %v, want a refusal that names %q", err, subject)
+				}
+			case <-time.After(5 * time.Second):
+				t.Errorf("broker took %s with reply %q", verb, subject)
+			}
 		}
 	}
 
