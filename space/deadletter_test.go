@@ -65,12 +65,14 @@ func exhaust(t testing.TB, js jetstream.JetStream, stream, queue string) {
 	}
 }
 
+// terminate refuses the next message of a queue for good, in a bubble, and returns when the broker has noted that.
 func terminate(t testing.TB, js jetstream.JetStream, stream, queue, reason string) {
 	t.Helper()
 	m := must(must(js.Consumer(t.Context(), stream, queue))(t).Next(jetstream.FetchMaxWait(10 * time.Second)))(t)
 	if err := m.TermWithReason(reason); err != nil {
 		t.Fatal(err)
 	}
+	synctest.Wait()
 }
 
 // deadSpace is a bubble with a space in which ada has one direct message that was never handled and one that she

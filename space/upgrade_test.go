@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -140,7 +139,6 @@ func TestASpaceOfTheBuildBeforeLosesNothing(t *testing.T) {
 			}
 			send(t, js, "m7", &ada, "")
 			terminate(t, js, "DM_lab", wire.DirectDurable(ada), "no")
-			synctest.Wait()
 			if all, _, err := space.DeadLetters(ctx, js, lab, 0, 0); err != nil || len(all) != 1 || all[0].MessageID != "m7" {
 				t.Errorf("dead letters = %+v, %v, want m7", all, err)
 			}
