@@ -105,7 +105,8 @@ func (r *running) boot(ctx context.Context) error {
 	return nil
 }
 
-// records makes sure of the wanted spaces in the records and returns all of them.
+// records makes sure of the wanted spaces in the records and returns all of them. What an earlier build signed is
+// signed anew: without the profiles and rights of this build its roles could not serve.
 func (r *running) records(ctx context.Context) ([]wire.Space, error) {
 	for _, name := range r.n.opts.Spaces {
 		s, err := wire.ParseSpace(name)
@@ -116,7 +117,19 @@ func (r *running) records(ctx context.Context) ([]wire.Space, error) {
 			return nil, err
 		}
 	}
-	return r.mint.Spaces(ctx)
+	known, err := r.mint.Spaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range known {
+		if slices.Contains(r.n.opts.Spaces, string(s)) {
+			continue
+		}
+		if _, err := r.mint.AddSpace(ctx, s, nil); err != nil {
+			return nil, err
+		}
+	}
+	return known, nil
 }
 
 func (r *running) accounts(ctx context.Context, spaces []wire.Space) (map[string]string, error) {
@@ -192,10 +205,16 @@ func (r *running) serve(ctx context.Context, s wire.Space) error {
 		n.mu.Unlock()
 		return nil
 	}
+	opts := &delivery.Options{Logger: n.opts.Logger, Open: n.opts.Open}
 	l := &lane{space: s, log: n.log.With(logkey.Component, "node"), dial: n.dial, build: func(nc *nats.Conn) role {
-		return delivery.New(nc, s, &delivery.Options{Logger: n.opts.Logger, Open: n.opts.Open})
+		return delivery.New(nc, s, opts)
 	}}
 	if !n.opts.Open {
+		rec, err := r.mint.Account(ctx, s)
+		if err != nil {
+			return fmt.Errorf("serve space %q: %w", s, err)
+		}
+		opts.Broker = &connections{control: r.ctl, account: rec.Public}
 		l.creds = func(ctx context.Context) (*trust.Credentials, error) {
 			return r.auth.ServiceCredential(ctx, s, trust.Delivery, serviceLifetime)
 		}
@@ -237,14 +256,24 @@ func (r *running) shutdown() {
 	n.log.Info("node stopped")
 }
 
-// orderlyMark is the file that says that the node over this folder ended in order, and under which boot of the
-// machine. Without it, or after another boot, queues may be missing.
+// orderlyMark is the file that says that the node over this folder ended in order, under which boot of the machine and
+// with queues of which shape. Without it, or after another boot, queues may be missing; of another build they may
+// have another shape.
 func (r *running) orderlyMark() string { return filepath.Join(r.n.opts.StateDir, "orderly") }
 
 // bootID tells one boot of the machine from the next, "" where the system does not say.
 func bootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))
+}
+
+// mark is what the file holds, "" where one boot cannot be told from the next.
+func mark() string {
+	boot := bootID()
+	if boot == "" {
+		return ""
+	}
+	return boot + " " + space.Schema
 }
 
 // takeMark removes the mark of the run before and reports whether nothing can have been lost since.
@@ -259,14 +288,14 @@ func (r *running) takeMark() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("take mark of an orderly end: %w", err)
 	}
-	return len(b) > 0 && string(b) == bootID(), nil
+	return len(b) > 0 && string(b) == mark(), nil
 }
 
 func (r *running) leaveMark() {
 	if !r.booted {
 		return
 	}
-	if err := os.WriteFile(r.orderlyMark(), []byte(bootID()), 0o600); err != nil {
+	if err := os.WriteFile(r.orderlyMark(), []byte(mark()), 0o600); err != nil {
 		r.n.log.Warn("orderly end not marked; the next start looks for lost queues", logkey.Error, err)
 	}
 }

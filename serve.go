@@ -6,10 +6,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/broker"
 	"github.com/cotal-go/cotal/delivery"
 	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/internal/logkey"
 	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/trust/mint"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -24,6 +26,13 @@ func (c *NodeClient) ServeDelivery(ctx context.Context, name string, ready func(
 	if err != nil {
 		return err
 	}
+	opts := &delivery.Options{Logger: c.opts.Logger}
+	watcher, err := c.watch(ctx, s)
+	if err != nil {
+		return fmt.Errorf("serve delivery of space %q: %w", s, err)
+	}
+	defer func() { _ = watcher.control.Close() }()
+	opts.Broker = watcher
 	l := &lane{
 		space: s, log: c.opts.Logger.With(logkey.Component, "delivery"),
 		creds: func(ctx context.Context) (*trust.Credentials, error) {
@@ -37,7 +46,7 @@ func (c *NodeClient) ServeDelivery(ctx context.Context, name string, ready func(
 					}
 				}})
 		},
-		build: func(nc *nats.Conn) role { return delivery.New(nc, s, c.deliveryOptions(s)) },
+		build: func(nc *nats.Conn) role { return delivery.New(nc, s, opts) },
 	}
 	if err := l.begin(ctx, ctx); err != nil {
 		return fmt.Errorf("serve delivery of space %q: %w", s, err)
@@ -47,8 +56,20 @@ func (c *NodeClient) ServeDelivery(ctx context.Context, name string, ready func(
 	return nil
 }
 
-func (c *NodeClient) deliveryOptions(wire.Space) *delivery.Options {
-	return &delivery.Options{Logger: c.opts.Logger}
+// watch opens a control that lists and follows the connections of a space's account, and reaches nothing else.
+func (c *NodeClient) watch(ctx context.Context, s wire.Space) (*connections, error) {
+	rec, err := c.mint.Account(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	source := func(ctx context.Context) (*trust.Credentials, error) {
+		return c.mint.SystemUser(ctx, mint.SystemRequest{Kind: trust.SystemWatcher, Account: rec.Public})
+	}
+	ctl, err := broker.Dial(ctx, c.url, source, &broker.DialOptions{TLS: c.opts.TLS, Name: "delivery", Logger: c.opts.Logger})
+	if err != nil {
+		return nil, err
+	}
+	return &connections{control: ctl, account: rec.Public}, nil
 }
 
 // elsewhere is the lane of a space whose role other processes run.

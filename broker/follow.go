@@ -16,7 +16,7 @@ import (
 )
 
 // followBacklog is how many notices may wait for a slow handler; when more come, some are missed, and it is told so.
-const followBacklog = 1 << 14
+const followBacklog = 1 << 12
 
 // ReasonShutdown is the reason of a connection that ended because its server does.
 const ReasonShutdown = "Server Shutdown"

@@ -36,6 +36,7 @@ const (
 type feed struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
+	broker   Connections // nil: only heartbeats tell
 	space    wire.Space
 	log      *slog.Logger
 	instance string
@@ -45,6 +46,9 @@ type feed struct {
 	heard    chan *nats.Msg
 	sub      *nats.Subscription
 	catchUps chan chan struct{}
+	woken    chan struct{} // a connection began or ended
+	listed   chan listing  // at most one is under way
+	looks    sync.WaitGroup
 
 	// Of the goroutine of run alone.
 	reconnects uint64
@@ -52,13 +56,17 @@ type feed struct {
 	refused    int       // principals beyond the bound, as last logged
 	viewSince  time.Time // silence counts from here at the earliest
 
-	mu     sync.Mutex // guards the two below
-	roster *roster
-	proof  time.Time // the view was complete then
+	mu         sync.Mutex // guards those below
+	roster     *roster
+	departures *departures
+	proof      time.Time // the view was complete then
 }
 
-func newFeed(nc *nats.Conn, js jetstream.JetStream, s wire.Space, serve *control.Service, log *slog.Logger) *feed {
-	f := &feed{nc: nc, js: js, space: s, log: log, heard: make(chan *nats.Msg, backlog), catchUps: make(chan chan struct{}), roster: newRoster()}
+func newFeed(nc *nats.Conn, js jetstream.JetStream, broker Connections, s wire.Space, serve *control.Service, log *slog.Logger) *feed {
+	f := &feed{
+		nc: nc, js: js, broker: broker, space: s, log: log, heard: make(chan *nats.Msg, backlog), catchUps: make(chan chan struct{}),
+		woken: make(chan struct{}, 1), listed: make(chan listing, 1), roster: newRoster(), departures: newDepartures(),
+	}
 	f.instance, f.epoch = serve.Instance()
 	var err, err2 error
 	f.filter, err = wire.PresenceFilter(s)
@@ -110,11 +118,15 @@ func (f *feed) run(ctx context.Context) {
 	defer alive.Stop()
 	wake := time.NewTimer(time.Hour)
 	defer wake.Stop()
+	defer f.looks.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			f.end()
 			return
+		case <-f.woken:
+		case l := <-f.listed:
+			f.judgeGone(l)
 		case msg := <-f.heard:
 			f.take(msg)
 		case done := <-f.catchUps:
@@ -126,7 +138,8 @@ func (f *feed) run(ctx context.Context) {
 			f.publish(wire.RosterEvent{Kind: wire.RosterAlive, Sequence: f.sequence(), StaleSince: f.staleSince(time.Now())})
 		case <-wake.C:
 		}
-		if again := f.tell(time.Now()); !again.IsZero() {
+		now := time.Now()
+		if again := earlier(f.tell(now), f.look(ctx, now)); !again.IsZero() {
 			wake.Reset(time.Until(again))
 		}
 	}

@@ -43,6 +43,8 @@ type member struct {
 	goneAt time.Time
 	seen   time.Time // last proof of life
 	waits  bool
+	held   *wire.Presence // after GoneDisconnected: a record that may be from before the end
+	back   bool           // after GoneDisconnected: a connection began
 }
 
 func newRoster() *roster { return &roster{members: map[wire.Principal]*member{}} }
@@ -66,6 +68,9 @@ func (r *roster) take(p wire.Principal, rec *wire.Presence, at time.Time) {
 			return
 		}
 	}
+	if r.fromBefore(m, rec, at) {
+		return
+	}
 	if at.After(m.seen) {
 		m.seen = at
 	}
@@ -78,6 +83,49 @@ func (r *roster) take(p wire.Principal, rec *wire.Presence, at time.Time) {
 	m.now, m.face = *rec, face
 	if !same {
 		r.change(m, gone, at)
+	}
+}
+
+// fromBefore reports whether a record says nothing about a life whose last connection ended: it is no newer than what was
+// known then, or came so soon after that it may have been under way. The latter is kept for when the life is back.
+func (r *roster) fromBefore(m *member, rec *wire.Presence, at time.Time) bool {
+	if m.gone != wire.GoneDisconnected || rec.LifecycleUID != m.now.LifecycleUID || rec.Status == wire.StatusOffline {
+		return false
+	}
+	if rec.TS <= m.now.TS {
+		return true
+	}
+	if !m.back && at.Sub(m.goneAt) < inFlight {
+		m.held = rec
+		return true
+	}
+	return false
+}
+
+// came takes that a life has a new connection.
+func (r *roster) came(l wire.Lifecycle, at time.Time) {
+	m := r.members[l.Principal]
+	if m == nil || m.gone != wire.GoneDisconnected || m.now.LifecycleUID != l.UID {
+		return
+	}
+	m.back = true
+	if m.held != nil {
+		r.take(l.Principal, m.held, at)
+	}
+}
+
+// present reports whether a life is there as far as known.
+func (r *roster) present(l wire.Lifecycle) bool {
+	m := r.members[l.Principal]
+	return m != nil && m.gone == "" && m.now.LifecycleUID == l.UID
+}
+
+// disconnected takes that the last connection of a life ended at a time.
+func (r *roster) disconnected(l wire.Lifecycle, at time.Time) {
+	if r.present(l) {
+		m := r.members[l.Principal]
+		m.held, m.back = nil, false
+		r.change(m, wire.GoneDisconnected, at)
 	}
 }
 

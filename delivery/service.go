@@ -21,6 +21,9 @@ type Options struct {
 	// Open serves an open space: everybody may read everything, and enrol makes queues for whoever asks. False
 	// outside a space whose broker checks nobody.
 	Open bool
+	// Broker tells whose connections end and who subscribes to what. Nil: only heartbeats tell who is there, and live
+	// memberships are not known.
+	Broker Connections
 	// Instance names this body among several. Default: a fresh random one.
 	Instance string
 	// Version of the software, for health.
@@ -38,6 +41,7 @@ type Service struct {
 	js       jetstream.JetStream
 	space    wire.Space
 	open     bool
+	broker   Connections
 	log      *slog.Logger
 	serve    *control.Service
 	feed     *feed
@@ -46,6 +50,8 @@ type Service struct {
 	counts   *counts
 	roles    *roles
 	notices  *notices
+	live     *liveView // nil when nobody watches the connections
+	joins    *membershipFeed
 }
 
 // New returns the delivery of s over nc, which the caller owns and whose credential has the delivery profile. It
@@ -70,12 +76,17 @@ func New(nc *nats.Conn, s wire.Space, opts *Options) *Service {
 	}
 	log := o.Logger.With(logkey.Component, "delivery", logkey.Space, string(s))
 	d := &Service{
-		nc: nc, js: js, space: s, open: o.Open, log: log, grants: space.NewGrants(js, s), channels: space.NewChannels(js, s),
+		nc: nc, js: js, space: s, open: o.Open, broker: o.Broker, log: log, grants: space.NewGrants(js, s), channels: space.NewChannels(js, s),
 		serve: control.New(wire.DeliveryEndpoint, &control.Options{Instance: o.Instance, Version: o.Version, Concurrency: concurrency, Logger: log}),
 	}
 	d.counts = newCounts(js, s)
-	d.feed = newFeed(nc, js, s, d.serve, log)
+	d.feed = newFeed(nc, js, o.Broker, s, d.serve, log)
 	d.roles, d.notices = newRoles(d.grants), newNotices(nc, js, s, d.serve, log)
+	live := newLiveView(o.Broker, s)
+	if o.Broker != nil {
+		d.live = live
+	}
+	d.joins = newMembershipFeed(nc, space.NewMembers(js, s), live, s, d.serve, log)
 	d.register()
 	return d
 }
@@ -96,6 +107,8 @@ func (d *Service) Run(ctx context.Context) error {
 	d.notices.subscribe()
 	wg.Go(func() { d.notices.run(feedCtx) })
 	wg.Go(func() { d.feed.run(feedCtx) })
+	wg.Go(func() { follow(feedCtx, d.broker, d.log, d.feed.noticed, d.joins.noticed) })
+	wg.Go(func() { d.joins.run(feedCtx) })
 	err := d.serve.Run(ctx, d.nc, d.space)
 	stopFeed()
 	wg.Wait()

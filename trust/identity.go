@@ -237,6 +237,33 @@ func (id Identity) Tags() []string {
 	return tags
 }
 
+// Holder reads from the tags of a connection, as the broker lists them, whose it is.
+//
+// Errors: bad-request for tags that no credential of ours has.
+func Holder(tags []string) (Profile, wire.Lifecycle, error) {
+	var profile, owner, actor, uid string
+	single := map[string]*string{tagProfile: &profile, tagOwner: &owner, tagActor: &actor, tagUID: &uid}
+	for _, tag := range tags {
+		name, value, _ := strings.Cut(tag, ":")
+		field := single[name+":"]
+		if field == nil {
+			continue
+		}
+		if *field != "" {
+			return "", wire.Lifecycle{}, wire.Errorf(wire.CodeBadRequest, "read tags: %q is there twice", name)
+		}
+		*field = value
+	}
+	l := wire.Lifecycle{Principal: wire.Principal{Owner: owner, Actor: actor}, UID: wire.UID(uid)}
+	if profile == "" {
+		return "", wire.Lifecycle{}, wire.Errorf(wire.CodeBadRequest, "read tags: no profile")
+	}
+	if err := l.Validate(); err != nil {
+		return "", wire.Lifecycle{}, err
+	}
+	return Profile(profile), l, nil
+}
+
 func tagBytes(tags []string) int {
 	text, err := json.Marshal(tags)
 	if err != nil {

@@ -216,11 +216,15 @@ type DurableMembership struct {
 	Floor uint64 `json:"floor,omitempty"`
 }
 
-// MembershipEvent is one message of the membership feed, with kinds and numbers as in RosterEvent.
+// MembershipEvent is one message of the membership feed, with kinds and numbers as in RosterEvent. There is one record per
+// principal, of its present life; a change carries all of it but the recorded positions. To follow, subscribe, then ask
+// for the pages of MembershipsReply, then apply every change; after a hole in the numbers of one instance and epoch, ask again.
 type MembershipEvent struct {
 	Kind     string `json:"kind"`
 	Sequence uint64 `json:"sequence"`
 	// Member is set on RosterChange, Principal on RosterRemove.
 	Member    *MemberInfo `json:"member,omitempty"`
 	Principal string      `json:"principal,omitempty"`
+	// StaleSince, on RosterAlive, is set when delivery could not see the memberships since then, epoch milliseconds.
+	StaleSince int64 `json:"staleSince,omitempty"`
 }
