@@ -50,6 +50,7 @@ type Service struct {
 	counts   *counts
 	roles    *roles
 	notices  *notices
+	mentions *mentions
 	live     *liveView // nil when nobody watches the connections
 	joins    *membershipFeed
 }
@@ -87,6 +88,7 @@ func New(nc *nats.Conn, s wire.Space, opts *Options) *Service {
 		d.live = live
 	}
 	d.joins = newMembershipFeed(nc, space.NewMembers(js, s), live, s, d.serve, log)
+	d.mentions = newMentions(d)
 	d.register()
 	return d
 }
@@ -99,7 +101,12 @@ func (d *Service) Ready() <-chan struct{} { return d.serve.Ready() }
 // Errors: permission-denied when the credential lacks a subscription; unavailable when the broker does not answer at
 // the start, or when later the connection closes for good.
 func (d *Service) Run(ctx context.Context) error {
-	if err := d.feed.start(ctx); err != nil {
+	err := d.mentions.start(ctx)
+	if err == nil {
+		defer d.mentions.stop()
+		err = d.feed.start(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("serve delivery of space %q: %w", d.space, err)
 	}
 	feedCtx, stopFeed := context.WithCancel(context.WithoutCancel(ctx))
@@ -109,7 +116,8 @@ func (d *Service) Run(ctx context.Context) error {
 	wg.Go(func() { d.feed.run(feedCtx) })
 	wg.Go(func() { follow(feedCtx, d.broker, d.log, d.feed.noticed, d.joins.noticed) })
 	wg.Go(func() { d.joins.run(feedCtx) })
-	err := d.serve.Run(ctx, d.nc, d.space)
+	wg.Go(func() { d.mentions.run(feedCtx) })
+	err = d.serve.Run(ctx, d.nc, d.space)
 	stopFeed()
 	wg.Wait()
 	if err != nil {
@@ -132,6 +140,7 @@ func (d *Service) registerRoster() {
 		return d.feed.page(ctx, value(in))
 	})
 	d.serve.Check("roster", func(context.Context) error { return d.feed.fresh() })
+	d.serve.Check("mentions", func(context.Context) error { return d.mentions.fresh() })
 }
 
 func (d *Service) registerChannels() {
