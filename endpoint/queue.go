@@ -216,10 +216,10 @@ func (q *queue) open(m *nats.Msg) *Delivery {
 	}
 	d.key, d.keyed = q.seen.key(p.sender, id)
 	switch q.admit(d, from.left) {
-	case known:
+	case verdictKnown:
 		_ = q.e.tryPublish(m.Reply, bodyAck) // if it is lost, the message comes again and is recognised again
 		return nil
-	case refused:
+	case verdictRefused:
 		_ = q.e.tryPublish(m.Reply, d.nakBody(gaveUpPause)) // if it is lost, the ack wait does the same later
 		return nil
 	}
@@ -285,9 +285,9 @@ func (q *queue) terminate(m *nats.Msg, err error) {
 type verdict int
 
 const (
-	shown   verdict = iota
-	known           // settled before, or a second copy
-	refused         // given up before
+	verdictShow    verdict = iota
+	verdictKnown           // settled before, or a second copy
+	verdictRefused         // given up before
 )
 
 // admit decides whether a message is shown: not when it was settled before, nor when it is another copy, sent
@@ -304,16 +304,16 @@ func (q *queue) admit(d *Delivery, left uint64) verdict {
 		case !ok:
 			m = mark{seq: d.Sequence}
 		case m.settled || m.seq != d.Sequence:
-			return known
+			return verdictKnown
 		case m.gaveUp:
-			return refused
+			return verdictRefused
 		}
 		m.runs++
 		d.Attempt = m.runs
 		q.seen.put(d.key, m)
 	}
 	delete(q.held, d.Sequence)
-	return shown
+	return verdictShow
 }
 
 // giveUp notes that d's handler is not asked again.
