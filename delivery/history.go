@@ -79,22 +79,24 @@ func checkHistoryRequest(in wire.HistoryRequest) error {
 
 // resolve is the one resolution of a channel's settings: record, defaults, contract.
 func (d *Service) resolve(ctx context.Context, channel string) (wire.ResolvedChannel, error) {
-	get := func(name string) (*wire.ChannelConfig, error) {
-		cfg, _, err := d.channels.Get(ctx, name)
-		if errors.Is(err, wire.ErrNotFound) {
-			return nil, nil
-		}
-		return &cfg, err
-	}
-	defaults, err := get(wire.DefaultsKey)
+	defaults, err := d.setting(ctx, wire.DefaultsKey)
 	if err != nil {
 		return wire.ResolvedChannel{}, err
 	}
-	cfg, err := get(channel)
+	cfg, err := d.setting(ctx, channel)
 	if err != nil {
 		return wire.ResolvedChannel{}, err
 	}
 	return wire.ResolveChannel(cfg, defaults), nil
+}
+
+// setting is the record of a channel, or of the defaults; nil when there is none.
+func (d *Service) setting(ctx context.Context, name string) (*wire.ChannelConfig, error) {
+	cfg, _, err := d.channels.Get(ctx, name)
+	if errors.Is(err, wire.ErrNotFound) {
+		return nil, nil
+	}
+	return &cfg, err
 }
 
 // fill reads batches until the page is full or there is nothing more.
@@ -184,7 +186,7 @@ func (p *page) add(m *space.Stored) {
 	if m.Time.Before(p.notBefore) {
 		return
 	}
-	sender, ok := p.accept(m)
+	sender, ok := accept(p.space, p.in.Channel, m)
 	if !ok {
 		p.reply.Skipped++
 		return
@@ -212,9 +214,9 @@ func (p *page) skip() {
 
 // accept checks a stored message as a receiver of the live copy would: the broker can be made to store what nobody
 // sent, such as its own acknowledgements.
-func (p *page) accept(m *space.Stored) (sender string, ok bool) {
+func accept(s wire.Space, channel string, m *space.Stored) (sender string, ok bool) {
 	sub, msg, err := wire.Receive(m.Subject, m.Data)
-	if err != nil || sub.Kind != wire.KindChannel || sub.Space != p.space || sub.Channel != p.in.Channel || msg.Channel != sub.Channel {
+	if err != nil || sub.Kind != wire.KindChannel || sub.Space != s || sub.Channel != channel || msg.Channel != sub.Channel {
 		return "", false
 	}
 	return sub.Sender.String(), true

@@ -51,6 +51,7 @@ type Service struct {
 	roles    *roles
 	notices  *notices
 	mentions *mentions
+	member   *membership
 	live     *liveView // nil when nobody watches the connections
 	joins    *membershipFeed
 }
@@ -83,12 +84,13 @@ func New(nc *nats.Conn, s wire.Space, opts *Options) *Service {
 	d.counts = newCounts(js, s)
 	d.feed = newFeed(nc, js, o.Broker, s, d.serve, log)
 	d.roles, d.notices = newRoles(d.grants), newNotices(nc, js, s, d.serve, log)
+	d.mentions = newMentions(d)
+	d.member = newMembership(js, s)
 	live := newLiveView(o.Broker, s)
 	if o.Broker != nil {
 		d.live = live
 	}
 	d.joins = newMembershipFeed(nc, space.NewMembers(js, s), live, s, d.serve, log)
-	d.mentions = newMentions(d)
 	d.register()
 	return d
 }
@@ -109,16 +111,16 @@ func (d *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve delivery of space %q: %w", d.space, err)
 	}
-	feedCtx, stopFeed := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
 	d.notices.subscribe()
-	wg.Go(func() { d.notices.run(feedCtx) })
-	wg.Go(func() { d.feed.run(feedCtx) })
-	wg.Go(func() { follow(feedCtx, d.broker, d.log, d.feed.noticed, d.joins.noticed) })
-	wg.Go(func() { d.joins.run(feedCtx) })
-	wg.Go(func() { d.mentions.run(feedCtx) })
+	followCtx, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { d.feed.run(followCtx) })
+	wg.Go(func() { d.notices.run(followCtx) })
+	wg.Go(func() { follow(followCtx, d.broker, d.log, d.feed.noticed, d.joins.noticed) })
+	wg.Go(func() { d.joins.run(followCtx) })
+	wg.Go(func() { d.mentions.run(followCtx) })
 	err = d.serve.Run(ctx, d.nc, d.space)
-	stopFeed()
+	stopFollowing()
 	wg.Wait()
 	if err != nil {
 		return fmt.Errorf("serve delivery of space %q: %w", d.space, err)
@@ -131,6 +133,7 @@ func (d *Service) register() {
 	d.registerRoster()
 	d.registerChannels()
 	d.registerReceipts()
+	d.registerMembers()
 }
 
 func (d *Service) registerRoster() {

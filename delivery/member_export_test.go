@@ -1,0 +1,30 @@
+package delivery
+
+import (
+	"github.com/cotal-go/cotal/space"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Overlap exposes whether two patterns have a channel in common.
+func Overlap(a, b string) bool { return overlap(a, b) }
+
+// MaxLosses is how many losses a page lists.
+const MaxLosses = maxLosses
+
+// Interval is the arithmetic of positions, without input and output.
+type Interval struct{ iv interval }
+
+// IntervalOf puts a membership and a position together.
+func IntervalOf(m space.Membership, c space.Cursor) Interval { return Interval{intervalOf(m, c)} }
+
+// Over, End, Ahead, Lost and Floor are those of the interval.
+func (i Interval) Over() bool                            { return i.iv.over() }
+func (i Interval) End() (uint64, bool)                   { return i.iv.end() }
+func (i Interval) Ahead(pos uint64) []wire.SequenceRange { return i.iv.ahead(pos) }
+func (i Interval) Floor() uint64                         { return i.iv.cursor.Floor }
+func (i Interval) Lost(pos, first, through uint64, seen []wire.SequenceRange) []wire.SequenceRange {
+	return i.iv.lost(pos, first, through, seen)
+}
+
+// Few covers ranges with a number of them.
+func Few(ranges []wire.SequenceRange, n int) []wire.SequenceRange { return few(ranges, n) }

@@ -1,0 +1,162 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/cotal-go/cotal/space"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const (
+	// pointerBatch bounds the pointers that are read at a time, and fetchBatch the messages, which may be large.
+	pointerBatch = 256
+	fetchBatch   = 16
+)
+
+// pointed is one pointer on its way to its message.
+type pointed struct {
+	at   uint64 // of the pointer
+	to   *wire.MentionPointer
+	msg  *space.Stored // nil when it cannot be read
+	gone bool          // it is no longer stored
+}
+
+// mentions fills the page with the messages that unhandled pointers of the caller name.
+func (p *pullPage) mentions(ctx context.Context, caller wire.Lifecycle, after uint64) error {
+	d := p.d
+	cursor, _, err := d.member.cursors.Mentions(ctx, caller)
+	if err != nil {
+		return err
+	}
+	b, err := d.member.mentions.read(ctx)
+	if err != nil {
+		return err
+	}
+	filter, err := wire.MentionRecord(d.space, caller)
+	if err != nil {
+		return err
+	}
+	stream, pos := wire.MentionStream(d.space), max(cursor.Floor, min(after, b.Last))
+	p.reply.Through = pos
+	for from := cursor.Past(pos + 1); from <= b.Last && !p.more; from = cursor.Past(p.reply.Through + 1) {
+		p.reply.Through = max(p.reply.Through, from-1)
+		if p.full() {
+			p.more = true
+			break
+		}
+		found, rest, err := p.pointers(ctx, stream, filter, from, cursor)
+		if err != nil {
+			return err
+		}
+		if from == cursor.Past(cursor.Floor+1) {
+			p.crowded(found, rest, cursor.Floor)
+		}
+		if err := p.resolve(ctx, found, rest); err != nil {
+			return err
+		}
+		if rest.Pending == 0 && !p.more {
+			if err := p.reached(ctx, stream, filter, b.Last, b); err != nil {
+				return err
+			}
+		}
+	}
+	p.finish()
+	return p.lostMentions(ctx)
+}
+
+// lostMentions reports the pointers whose message is no longer stored, and why.
+func (p *pullPage) lostMentions(ctx context.Context) error {
+	if len(p.gone) == 0 {
+		return nil
+	}
+	cleared, err := space.Cleared(ctx, p.d.js, p.d.space, ">", 0)
+	if err != nil {
+		return err
+	}
+	for i, l := range p.gone {
+		l.Reason = wire.LossRetention
+		if slices.ContainsFunc(cleared, func(c wire.Loss) bool { return c.Channel == l.Channel && c.From <= p.goneAt[i] && p.goneAt[i] <= c.To }) {
+			l.Reason = wire.LossCleared
+		}
+		p.lose(l)
+	}
+	return nil
+}
+
+// pointers reads one batch of them.
+func (p *pullPage) pointers(ctx context.Context, stream, filter string, from uint64, cursor space.Cursor) ([]pointed, space.Rest, error) {
+	var found []pointed
+	rest, _, err := p.batch(ctx, stream, space.Query{Filter: filter, From: from, Limit: pointerBatch}, func(m *space.Stored) error {
+		if cursor.Has(m.Sequence) {
+			return nil
+		}
+		to, err := wire.DecodeMentionPointer(m.Data)
+		if err != nil {
+			p.reply.Skipped++
+			return nil
+		}
+		found = append(found, pointed{at: m.Sequence, to: to})
+		return nil
+	})
+	return found, rest, err
+}
+
+// crowded reports the pointers that made room for later ones, which shows only in that no more are kept than wait.
+func (p *pullPage) crowded(found []pointed, rest space.Rest, floor uint64) {
+	if len(found) == 0 || uint64(len(found))+rest.Pending < space.MentionsKept || found[0].at == floor+1 {
+		return
+	}
+	p.lose(wire.Loss{SequenceRange: wire.SequenceRange{From: floor + 1, To: found[0].at - 1}, Reason: wire.LossRetention})
+}
+
+// resolve takes the messages of pointers into the page, and moves Through back when they do not fit.
+func (p *pullPage) resolve(ctx context.Context, found []pointed, rest space.Rest) error {
+	for i := range found {
+		if i%fetchBatch == 0 {
+			if err := p.fetch(ctx, found[i:min(len(found), i+fetchBatch)]); err != nil {
+				return err
+			}
+		}
+		if err := p.mention(&found[i]); errors.Is(err, errStop) {
+			p.more, p.reply.Remaining, p.reply.Through = true, rest.Pending+uint64(len(found)-i), found[i].at-1
+			return nil
+		}
+		found[i].msg = nil
+	}
+	return nil
+}
+
+// fetch reads the messages that pointers name.
+func (p *pullPage) fetch(ctx context.Context, found []pointed) error {
+	sequences := make([]uint64, len(found))
+	for i := range found {
+		sequences[i] = found[i].to.Sequence
+	}
+	return space.ReadEach(ctx, p.d.js, wire.ChatStream(p.d.space), sequences, func(i int, m *space.Stored, gone bool) error {
+		found[i].msg, found[i].gone = m, gone
+		return nil
+	})
+}
+
+// mention takes the message of one pointer into the page. A pointer proves nothing: the message must be where, and from
+// whom, it says, and the caller may learn of a channel only what its read list covers now.
+func (p *pullPage) mention(f *pointed) error {
+	switch {
+	case !p.mayRead(f.to.Channel):
+		p.reply.Withheld++
+	case f.gone:
+		p.gone = append(p.gone, wire.Loss{SequenceRange: wire.SequenceRange{From: f.at, To: f.at}, Channel: f.to.Channel, Count: 1})
+		p.goneAt = append(p.goneAt, f.to.Sequence)
+	case f.msg == nil:
+		p.reply.Skipped++
+	default:
+		sender, ok := accept(p.d.space, f.to.Channel, f.msg)
+		if ok && sender == f.to.Sender {
+			return p.add(f.at, f.to.Sequence, sender, f.to.Channel, f.msg)
+		}
+		p.reply.Withheld++
+	}
+	return nil
+}
