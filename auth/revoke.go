@@ -21,7 +21,7 @@ type Revocation struct {
 }
 
 // Revoke ends a principal: its grant first, so that nothing new is handed out, then every credential of the
-// issuance log, then its live connections with proof, then its durables. Each step can be repeated; Revoke of a
+// issuance log, then its live connections with proof, then its queues, memberships and positions. Each step can be repeated; Revoke of a
 // principal whose retirement was interrupted finishes it.
 //
 // Errors: not-found for a name that is not granted or already retired; unavailable when the broker does not
@@ -51,8 +51,8 @@ func (a *Authority) Revoke(ctx context.Context, s wire.Space, p wire.Principal) 
 	if out.Kicked, err = a.evict(ctx, s, grant.Lifecycle()); err != nil {
 		return out, fmt.Errorf("revoke %q: grant ended and keys refused, live connections unproven; run it again: %w", p, err)
 	}
-	if err := space.RemoveDurables(ctx, ses.js, s, grant.Lifecycle()); err != nil {
-		return out, fmt.Errorf("revoke %q: access ended, durables left; run it again: %w", p, err)
+	if err := removeLife(ctx, ses, s, grant.Lifecycle()); err != nil {
+		return out, fmt.Errorf("revoke %q: access ended, queues or memberships left; run it again: %w", p, err)
 	}
 	grant.State = trust.GrantRetired
 	if _, err = ses.grants.Update(ctx, grant, rev); err != nil {
@@ -60,6 +60,17 @@ func (a *Authority) Revoke(ctx context.Context, s wire.Space, p wire.Principal) 
 	}
 	a.log.InfoContext(ctx, "principal revoked", logkey.Space, s, logkey.Principal, p.String(), logkey.Count, out.Keys)
 	return out, nil
+}
+
+// removeLife removes what is kept for a life that ended. What is gone already is not an error.
+func removeLife(ctx context.Context, ses *session, s wire.Space, l wire.Lifecycle) error {
+	if err := space.RemoveDurables(ctx, ses.js, s, l); err != nil {
+		return err
+	}
+	if err := space.NewMembers(ses.js, s).RemoveAll(ctx, l); err != nil {
+		return err
+	}
+	return space.NewCursors(ses.js, s).RemoveAll(ctx, l)
 }
 
 // refuseKeys revokes every credential of the issuance log of uid and pushes the account.

@@ -123,7 +123,7 @@ func (a *Authority) open(ctx context.Context, s wire.Space, p trust.Profile) (*s
 }
 
 // ServiceCredential mints a credential for a role of the deployment itself (delivery, authority, provisioner,
-// teardown, purger, probe). Such roles carry no grant: the scoped signing key of the profile is their right.
+// teardown, purger, undertaker, probe). Such roles carry no grant: the scoped signing key of the profile is their right.
 func (a *Authority) ServiceCredential(ctx context.Context, s wire.Space, p trust.Profile, ttl time.Duration) (*trust.Credentials, error) {
 	creds, err := a.mint.User(ctx, mint.UserRequest{
 		Space: s, Profile: p, Principal: wire.Principal{Owner: wire.LocalOwner, Actor: string(p)}, TTL: ttl,

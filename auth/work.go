@@ -35,3 +35,19 @@ func (a *Authority) ClearWork(ctx context.Context, s wire.Space, role string) (g
 	a.log.InfoContext(ctx, "work cleared", logkey.Space, s, logkey.Role, role, logkey.Count, gone)
 	return gone, nil
 }
+
+// ClearHistory removes what is stored of a channel and returns how many messages that were. Its members are told what they
+// can no longer read. It cannot be undone.
+//
+// Errors: bad-request for what is no channel; conflict when somebody else clears it at this moment.
+func (a *Authority) ClearHistory(ctx context.Context, s wire.Space, channel string) (gone uint64, err error) {
+	err = a.oneShot(ctx, s, trust.Purger, func(ses *session) error {
+		gone, err = space.ClearHistory(ctx, ses.js, s, channel)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("clear history of space %q: %w", s, err)
+	}
+	a.log.InfoContext(ctx, "history cleared", logkey.Space, s, logkey.Channel, channel, logkey.Count, gone)
+	return gone, nil
+}

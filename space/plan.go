@@ -126,7 +126,7 @@ func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
 		{wire.DirectStream(s), []string{wire.StreamSubjects(s, wire.KindDirect)}, direct, o.Sizes.Direct},
 		{wire.RoleStream(s), []string{wire.StreamSubjects(s, wire.KindRole)}, role, o.Sizes.Role},
 		{wire.MentionStream(s), []string{wire.MentionRecords(s) + ">"}, mention(s), o.Sizes.Mention},
-		{wire.DeadStream(s), wire.DeadSubjects(s), dead, o.Sizes.Dead},
+		{wire.DeadStream(s), append(wire.DeadSubjects(s), wire.DeadMarks(s)+"*"), dead, o.Sizes.Dead},
 	}
 	buckets := []struct {
 		name    string

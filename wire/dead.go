@@ -18,10 +18,10 @@ type DeadSubject struct {
 	Stream, Consumer string
 }
 
-// DeadSubjects returns the subjects of the stream of dead letters: the broker's notices about the direct and role messages
-// of a space, and the marks of those that are being put back. It does not validate s.
+// DeadSubjects returns the subjects of the broker's notices about the direct and role messages of a space. It does not
+// validate s.
 func DeadSubjects(s Space) []string {
-	out := []string{DeadMarks(s) + "*"}
+	var out []string
 	for _, stream := range []string{DirectStream(s), RoleStream(s)} {
 		for _, what := range []string{deadDelivered, deadTerminated} {
 			out = append(out, deadPrefix+what+"."+stream+".>")

@@ -11,7 +11,6 @@ import (
 func TestDeadSubjects(t *testing.T) {
 	t.Parallel()
 	want := []string{
-		"$JS.EVENT.DEAD_main.requeue.*",
 		"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.DM_main.>", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.DM_main.>",
 		"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.TASK_main.>", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.TASK_main.>",
 	}
