@@ -24,11 +24,12 @@ func (q *queue) waiting() uint64 {
 	return q.left
 }
 
-// stalled reports whether the broker had more messages and sends none, for a reason that was not told yet.
+// stalled reports whether it is worth asking why the broker sends nothing: it had more messages, or some that we have
+// not settled may be among too many, and this was not told yet.
 func (q *queue) stalled() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.left > 0 && !q.full
+	return !q.full && (q.left > 0 || len(q.held) > 0)
 }
 
 // informed reads the broker's answer to a question about the queue.
