@@ -135,7 +135,7 @@ func newEndpoint(o Options, src Source, addr server, id trust.Identity) (*Endpoi
 		from:       wire.EndpointRef{ID: id.Principal.String(), Name: name, Role: id.Role},
 		chatStream: wire.ChatStream(id.Space), directStream: wire.DirectStream(id.Space), roleStream: wire.RoleStream(id.Space),
 		dedupKey: newDedupKey(), kick: make(chan struct{}, 1), closed: make(chan struct{}), quit: make(chan struct{}),
-		joins: make(map[*Subscription]struct{}), queues: make(map[wire.Kind]*queue),
+		joins: make(map[*Subscription]struct{}), members: make(map[string]*Membership), queues: make(map[wire.Kind]*queue),
 	}
 	var err error
 	if e.notices, err = newNotices(id); err != nil {
@@ -309,8 +309,7 @@ func (l *link) onError(sub *nats.Subscription, err error) {
 		}
 	case errors.Is(err, nats.ErrSlowConsumer):
 		if sub != nil && sub.Type() != nats.ChanSubscription { // else a probe of confirm, which nobody reads
-			l.e.breaks.Add(1)
-			l.e.events.emit(EventOverflow{Subject: sub.Subject})
+			l.e.overflowed(sub)
 		}
 	case errors.Is(err, nats.ErrBadHeaderMsg): // whoever receives it reports it
 	case l.isRetired(): // nobody waits for it, and the renewal that retired it has reported
@@ -359,6 +358,9 @@ func (l *link) onReconnect(nc *nats.Conn) {
 	l.resend(nc)
 	for _, p := range l.pulling() {
 		p.reconnected()
+	}
+	for _, b := range l.e.backlogs() {
+		b.nudge()
 	}
 	l.e.events.emit(EventConnected{Server: nc.ConnectedUrlRedacted()})
 	if p := l.e.presence; p != nil && !l.e.closing.Load() {

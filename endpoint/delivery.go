@@ -32,6 +32,11 @@ type Delivery struct {
 	// Attempt counts how often this endpoint gave the direct or role message to its handler, this time included. What was
 	// fetched and given back unhandled does not count, nor does what other processes did.
 	Attempt int
+	// Replayed says that the channel message was read from what is stored, to catch up or because JoinOptions.Replay asks
+	// for it. A program that crashed may have seen it before.
+	Replayed bool
+	// Mentioned says that it comes from [Endpoint.HandleMentions].
+	Mentioned bool
 	// Requeued says that an operator put the message back after it was given up, so that it is shown although its id was
 	// shown before. A sender can claim it of its own messages.
 	Requeued bool
@@ -42,6 +47,12 @@ type Delivery struct {
 	keyed     bool
 	delivered uint64 // how often the broker handed it out, to anyone
 	settled   atomic.Bool
+
+	b     *backlog // that a channel message is settled with; nil: it needs no settling
+	at    uint64   // its place in the backlog, and how that is counted
+	place placement
+	// astray says that it was given back, so that later ones do not wait for it.
+	astray bool
 }
 
 // The bodies of acknowledgements.
@@ -56,7 +67,9 @@ const (
 // when the broker repeats it because the acknowledgement was lost with the connection; after a crash it may come
 // again. [Delivery.Confirm] also excludes that.
 //
-// On channel messages Ack, Nak, Term and InProgress do nothing. The four return [ErrSettled] on a message that was
+// On channel messages all of them do nothing, unless JoinOptions.Manual asks for them: then Ack and Term say that the
+// message was handled, which is reported a moment later, Confirm reports it now, and Nak shows it again after its delay.
+// They return [ErrSettled] on a message that was
 // settled already, unavailable when the broker was not reachable before ctx (or the default time) ended, and
 // [ErrClosed].
 func (d *Delivery) Ack(ctx context.Context) error { return d.settle(ctx, bodyAck, true) }
@@ -73,6 +86,9 @@ func (d *Delivery) NakReason(ctx context.Context, delay time.Duration, reason st
 }
 
 func (d *Delivery) nak(ctx context.Context, delay time.Duration, reason string) error {
+	if d.b != nil {
+		return d.b.nak(d, delay, reason)
+	}
 	if d.q != nil && d.Attempt >= d.q.e.opts.MaxAttempts {
 		return d.giveUp(ctx, reason)
 	}
@@ -123,11 +139,14 @@ func (d *Delivery) Term(ctx context.Context, reason string) error {
 
 // InProgress says that the message is still being worked on; the ack wait begins anew.
 func (d *Delivery) InProgress(ctx context.Context) error {
-	if d.q == nil {
+	if d.q == nil && d.b == nil {
 		return nil
 	}
 	if d.settled.Load() {
 		return ErrSettled
+	}
+	if d.b != nil {
+		return nil // it is nobody else's meanwhile
 	}
 	d.q.hold(d)
 	return d.q.e.publish(ctx, act{verb: "extend message", operand: d.Message.ID, subject: d.reply}, d.reply, bodyInProgress)
@@ -136,6 +155,9 @@ func (d *Delivery) InProgress(ctx context.Context) error {
 // Confirm is Ack that also waits until the broker has recorded it: after nil the message is never delivered again.
 // After deadline-exceeded it may have been recorded or not.
 func (d *Delivery) Confirm(ctx context.Context) error {
+	if d.b != nil {
+		return d.b.confirm(ctx, d)
+	}
 	if d.q == nil {
 		return nil
 	}
@@ -152,6 +174,9 @@ func (d *Delivery) Confirm(ctx context.Context) error {
 }
 
 func (d *Delivery) settle(ctx context.Context, body string, final bool) error {
+	if d.b != nil {
+		return d.b.settle(d)
+	}
 	if d.q == nil {
 		return nil
 	}

@@ -56,6 +56,12 @@ type Endpoint struct {
 	queues map[wire.Kind]*queue
 	inbox  *queue // of ReadDirect; nil before its first call
 
+	crowd    sync.Mutex // guards the fields below; taken last
+	members  map[string]*Membership
+	mentions *mentions
+
+	shown shown
+
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -137,6 +143,7 @@ func (e *Endpoint) shutdown() error {
 	timeout := time.NewTimer(e.opts.CloseTimeout)
 	defer timeout.Stop()
 	late := waitAll(handlers, timeout.C)
+	e.lastReports(l)
 	timeout.Reset(e.opts.CloseTimeout)
 	waitAll([]<-chan struct{}{l.retire()}, timeout.C)
 	if c := e.caller.Load(); c != nil {
@@ -171,7 +178,25 @@ func (e *Endpoint) endReceiving(l *link) []<-chan struct{} {
 	for _, q := range e.queues {
 		all = append(all, q.cur.stop(true))
 	}
+	for _, b := range e.backlogs() {
+		b.halt()
+		all = append(all, b.ended())
+	}
 	return all
+}
+
+// lastReports says what was handled, as far as that is not known, while there is somebody to hear it.
+func (e *Endpoint) lastReports(l *link) {
+	if !l.nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(noContext, e.opts.CloseTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, b := range e.backlogs() {
+		wg.Go(func() { _ = b.report(ctx) }) // what it could not say is shown again
+	}
 }
 
 // waitAll waits for every channel, until timeout fires, and returns those that are open still.

@@ -89,9 +89,10 @@ type EventPanic struct {
 	Stack  []byte
 }
 
-// EventGaveUp says that a direct or role message was not handled at the last of Options.MaxAttempts and is not shown again:
-// it becomes a dead letter, which an operator can put back. A direct one does so at once and carries the reason. One of
-// a role is left to the other holders of the role until the broker's bound of deliveries is reached.
+// EventGaveUp says that a message was not handled at the last of Options.MaxAttempts and is not shown again. A direct or
+// role message becomes a dead letter, which an operator can put back: a direct one does so at once and carries the
+// reason, one of a role is left to the other holders of the role until the broker's bound of deliveries is reached. A
+// channel message counts as handled.
 type EventGaveUp struct {
 	Kind     wire.Kind
 	Sender   wire.Principal
@@ -111,6 +112,39 @@ type EventQueueFull struct {
 type EventQueueLost struct {
 	Kind wire.Kind
 	Err  *wire.Error
+}
+
+// EventBackstop says whether what a membership misses is kept for it. When it is not Established, [Endpoint.Join] works
+// as [Endpoint.Listen] does and the endpoint keeps trying; once it is, what was missed is shown if it was kept.
+type EventBackstop struct {
+	Pattern     string
+	Established bool
+	Err         error // why not
+}
+
+// EventCaughtUp says that a membership, or with an empty Pattern the reading of mentions, has shown what it had missed.
+type EventCaughtUp struct {
+	Pattern string
+	Count   int // of the messages shown since it fell behind
+}
+
+// EventLoss says that messages of a membership were removed before this endpoint had read them.
+type EventLoss struct {
+	Pattern string
+	// Channel is set when it is known, which it is of a channel that was cleared.
+	Channel string
+	// From and To bound, inclusively, the stream sequences of what was removed. With wire.LossRetention other messages may
+	// share the range, and it is possible that nothing of the membership was in it.
+	From, To uint64
+	Reason   string // wire.LossRetention or wire.LossCleared
+	Count    uint64 // how many, 0 when it is not known
+}
+
+// EventMembershipEnded says that a membership ended without this endpoint having ended it: it was left by another
+// program of the same name, or the right to read is gone. Nothing of it is shown any more.
+type EventMembershipEnded struct {
+	Pattern string
+	Err     error // nil when it was left
 }
 
 // EventsLost says that OnEvent was so slow that events were thrown away.
@@ -158,6 +192,31 @@ func (e EventGaveUp) String() string {
 func (e EventQueueFull) String() string {
 	return fmt.Sprintf("%d %s messages wait to be settled, no more are handed out", e.Pending, e.Kind)
 }
+func (e EventBackstop) String() string {
+	if e.Established {
+		return fmt.Sprintf("what is missed on channels %q is kept", e.Pattern)
+	}
+	return fmt.Sprintf("joined channels %q live, backstop unestablished: %v", e.Pattern, e.Err)
+}
+func (e EventCaughtUp) String() string {
+	if e.Pattern == "" {
+		return fmt.Sprintf("caught up with %d mentions", e.Count)
+	}
+	return fmt.Sprintf("caught up with %d messages of channels %q", e.Count, e.Pattern)
+}
+func (e EventLoss) String() string {
+	what := fmt.Sprintf("channels %q", e.Pattern)
+	if e.Channel != "" {
+		what = fmt.Sprintf("channel %q", e.Channel)
+	}
+	return fmt.Sprintf("messages of %s between sequence %d and %d were removed unread: %s", what, e.From, e.To, e.Reason)
+}
+func (e EventMembershipEnded) String() string {
+	if e.Err == nil {
+		return fmt.Sprintf("membership of channels %q was ended elsewhere", e.Pattern)
+	}
+	return fmt.Sprintf("membership of channels %q ended: %v", e.Pattern, e.Err)
+}
 func (e EventsLost) String() string { return fmt.Sprintf("%d events lost", e.Count) }
 
 func (e EventConnected) attrs() []any    { return []any{logkey.Server, e.Server} }
@@ -187,6 +246,16 @@ func (e EventGaveUp) attrs() []any {
 func (e EventQueueFull) attrs() []any {
 	return []any{logkey.Name, e.Kind.String(), logkey.Count, e.Pending}
 }
+func (e EventBackstop) attrs() []any {
+	return []any{logkey.Channel, e.Pattern, logkey.State, e.Established, logkey.Error, e.Err}
+}
+func (e EventCaughtUp) attrs() []any { return []any{logkey.Channel, e.Pattern, logkey.Count, e.Count} }
+func (e EventLoss) attrs() []any {
+	return []any{logkey.Channel, e.Pattern, logkey.From, e.From, logkey.To, e.To, logkey.Reason, e.Reason, logkey.Count, e.Count}
+}
+func (e EventMembershipEnded) attrs() []any {
+	return []any{logkey.Channel, e.Pattern, logkey.Error, e.Err}
+}
 func (e EventsLost) attrs() []any { return []any{logkey.Count, e.Count} }
 
 func (EventConnected) level() slog.Level     { return slog.LevelInfo }
@@ -202,7 +271,16 @@ func (EventPanic) level() slog.Level         { return slog.LevelError }
 func (EventQueueLost) level() slog.Level     { return slog.LevelWarn }
 func (EventGaveUp) level() slog.Level        { return slog.LevelWarn }
 func (EventQueueFull) level() slog.Level     { return slog.LevelWarn }
-func (EventsLost) level() slog.Level         { return slog.LevelWarn }
+func (e EventBackstop) level() slog.Level {
+	if e.Established {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+func (EventCaughtUp) level() slog.Level        { return slog.LevelDebug }
+func (EventLoss) level() slog.Level            { return slog.LevelWarn }
+func (EventMembershipEnded) level() slog.Level { return slog.LevelWarn }
+func (EventsLost) level() slog.Level           { return slog.LevelWarn }
 
 // eventBacklog is how many events wait for a slow OnEvent.
 const eventBacklog = 256

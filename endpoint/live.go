@@ -36,9 +36,13 @@ type Subscription struct {
 	e       *Endpoint
 	pattern string
 	filter  string
+	verb    string // what it is for, when it is not a channel
 	fn      func(*Delivery)
+	take    func(*feed, *nats.Msg) // what is received, on the goroutine of the feed
+	again   func(*feed)            // if not nil, told of the feed that replaces a broken or old one
 
-	cur    *feed // where messages come from; guarded by Endpoint.topo
+	cur    *feed  // where messages come from; guarded by Endpoint.topo
+	made   uint64 // feeds made; guarded by Endpoint.topo
 	left   atomic.Bool
 	breaks uint64 // of the endpoint when the subscription was made
 
@@ -53,6 +57,7 @@ type Subscription struct {
 // feed is a subscription's body on one link.
 type feed struct {
 	l       *link
+	n       uint64 // which feed of its subscription, from 1
 	returns uint64 // how often the connection had come back before
 	sub     *nats.Subscription
 	dropped chan struct{} // closed when the feed never came into use
@@ -94,58 +99,81 @@ func (e *Endpoint) Listen(ctx context.Context, pattern string, fn func(*Delivery
 	if err != nil {
 		return nil, err
 	}
-	s := &Subscription{
-		e: e, pattern: pattern, filter: filter, fn: fn,
-		peers: make(map[string]*peer), seen: newSeen(e.opts.DedupSize), breaks: e.breaks.Load(),
-	}
+	s := e.subscription(pattern, filter, fn)
+	s.take = s.receive
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
 	e.topo.Lock()
 	defer e.topo.Unlock()
-	l, err := e.current()
-	if err != nil {
+	if err := e.admit(ctx, s); err != nil {
 		return nil, err
 	}
-	if s.cur, err = s.attach(l, noWait); err != nil {
-		return nil, e.failure(s.act(), err, false)
+	return s, nil
+}
+
+// subscription is one that is not subscribed yet.
+func (e *Endpoint) subscription(pattern, filter string, fn func(*Delivery)) *Subscription {
+	return &Subscription{
+		e: e, pattern: pattern, filter: filter, fn: fn,
+		peers: make(map[string]*peer), seen: newSeen(e.opts.DedupSize), breaks: e.breaks.Load(),
 	}
-	denied, err := l.confirm(ctx, filter)
+}
+
+// admit subscribes s and returns nil once the broker has accepted it. topo is held.
+func (e *Endpoint) admit(ctx context.Context, s *Subscription) error {
+	l, err := e.current()
+	if err != nil {
+		return err
+	}
+	if s.cur, err = s.attach(l, noWait); err != nil {
+		return e.failure(s.act(), err, false)
+	}
+	denied, err := l.confirm(ctx, s.filter)
 	if err == nil && len(denied) == 0 {
 		e.joins[s] = struct{}{}
-		return s, nil
+		return nil
 	}
 	s.left.Store(true)
 	_ = s.cur.sub.Unsubscribe() // a closed connection has ended it already
 	if err != nil {
-		return nil, e.failure(s.act(), err, false)
+		return e.failure(s.act(), err, false)
 	}
-	return nil, e.denied(s.act())
+	return e.denied(s.act())
 }
 
 func (s *Subscription) act() act {
+	if s.verb != "" {
+		return act{s.verb, s.filter, s.filter, "that subscription"}
+	}
 	return act{"join channel", s.pattern, s.filter, "subscribe " + s.pattern}
 }
 
 // Leave ends the subscription. When it returns nil no handler runs and none will. It waits for the running one, so a
 // handler must not leave its own subscription; when ctx ends first the rest happens by itself.
 func (s *Subscription) Leave(ctx context.Context) error {
-	s.left.Store(true)
-	s.e.topo.Lock()
-	cur := s.cur
-	delete(s.e.joins, s)
-	s.e.topo.Unlock()
-	_ = cur.sub.Unsubscribe() // a closed connection has ended it already
 	select {
-	case <-cur.done:
+	case <-s.end():
 		return nil
 	case <-ctx.Done():
 		return s.e.failure(act{verb: "leave channel", operand: s.pattern}, ctx.Err(), true)
 	}
 }
 
+// end ends the subscription; the channel closes when its handler does not run any more.
+func (s *Subscription) end() <-chan struct{} {
+	s.left.Store(true)
+	s.e.topo.Lock()
+	cur := s.cur
+	delete(s.e.joins, s)
+	s.e.topo.Unlock()
+	_ = cur.sub.Unsubscribe() // a closed connection has ended it already
+	return cur.done
+}
+
 // attach subscribes on l. Messages wait until before is closed: until the feed that this one follows has ended.
 func (s *Subscription) attach(l *link, before <-chan struct{}) (*feed, error) {
-	f := &feed{l: l, returns: l.nc.Stats().Reconnects, done: make(chan struct{}), dropped: make(chan struct{})}
+	s.made++
+	f := &feed{l: l, n: s.made, returns: l.nc.Stats().Reconnects, done: make(chan struct{}), dropped: make(chan struct{})}
 	open := false // used by the subscription's goroutine alone
 	sub, err := l.nc.Subscribe(s.filter, func(m *nats.Msg) {
 		if !open {
@@ -164,7 +192,7 @@ func (s *Subscription) attach(l *link, before <-chan struct{}) (*feed, error) {
 				go s.revive(f) // ends with f.done, which Close and Leave wait for
 			}
 		}()
-		s.receive(f, m)
+		s.take(f, m)
 		returned = true
 	})
 	if err != nil {
@@ -190,6 +218,9 @@ func (s *Subscription) revive(f *feed) {
 	if s.cur == f && !s.left.Load() && !s.e.closing.Load() {
 		if next, err := s.attach(f.l, f.done); err == nil { // else the connection is closed, and its successor attaches
 			s.cur = next
+			if s.again != nil {
+				s.again(next)
+			}
 		}
 	}
 	_ = f.sub.Unsubscribe() // a closed connection has ended it already
@@ -232,6 +263,13 @@ func (l *link) confirm(ctx context.Context, filters ...string) (denied []string,
 	return denied, err
 }
 
+// arrival is a live message whose frame was checked; nothing of its body was.
+type arrival struct {
+	p         *peer
+	seq, last uint64
+	at        time.Time
+}
+
 // receive handles one live message.
 func (s *Subscription) receive(f *feed, m *nats.Msg) {
 	s.run.Lock()
@@ -239,40 +277,55 @@ func (s *Subscription) receive(f *feed, m *nats.Msg) {
 	if s.left.Load() {
 		return
 	}
+	a, ok := s.inspect(m)
+	if !ok || !s.advance(f, a) {
+		return
+	}
+	if d := s.read(a, m); d != nil && s.fresh(d, a.p.sender) && s.e.invoke(s.fn, d) {
+		s.e.shown.disown(d)
+	}
+}
+
+// inspect checks where a message comes from and what the broker says about it.
+func (s *Subscription) inspect(m *nats.Msg) (a arrival, ok bool) {
 	if !header.Whole(m) {
 		s.e.drop(m, errHeader())
-		return
+		return a, false
 	}
-	p := s.peers[m.Subject]
-	if p == nil {
+	if a.p = s.peers[m.Subject]; a.p == nil {
 		var err error
-		if p, err = s.learn(m.Subject); err != nil {
+		if a.p, err = s.learn(m.Subject); err != nil {
 			s.e.drop(m, err)
-			return
+			return a, false
 		}
 	}
-	seq, last, at, ok := livePosition(m.Header)
-	if !ok {
+	if a.seq, a.last, a.at, ok = livePosition(m.Header); !ok {
 		s.e.drop(m, wire.Errorf(wire.CodeBadRequest, "live message without the broker's position"))
-		return
 	}
-	if !s.advance(f, p, seq, last, at) {
-		return
-	}
-	msg, err := decode(p.sub, m.Data)
+	return a, ok
+}
+
+// read decodes the body; nil: it is no message, which was reported.
+func (s *Subscription) read(a arrival, m *nats.Msg) *Delivery {
+	msg, err := decode(a.p.sub, m.Data)
 	if err != nil {
 		s.e.drop(m, err)
-		return
+		return nil
 	}
-	if key, ok := s.seen.key(p.sender, msg.ID); ok {
+	return &Delivery{
+		Message: msg, Kind: wire.KindChannel, Sender: a.p.sub.Sender, Channel: a.p.sub.Channel, Sequence: a.seq, Time: a.at,
+	}
+}
+
+// fresh reports whether neither this subscription showed the sender's message before nor the handler of mentions did.
+func (s *Subscription) fresh(d *Delivery, sender string) bool {
+	if key, ok := s.seen.key(sender, d.Message.ID); ok {
 		if _, dup := s.seen.find(key); dup {
-			return
+			return false
 		}
-		s.seen.put(key, mark{seq: seq, settled: true})
+		s.seen.put(key, mark{seq: d.Sequence, settled: true})
 	}
-	s.e.invoke(s.fn, &Delivery{
-		Message: msg, Kind: wire.KindChannel, Sender: p.sub.Sender, Channel: p.sub.Channel, Sequence: seq, Time: at,
-	})
+	return len(d.Message.Mentions) == 0 || s.e.shown.claim(d, false)
 }
 
 // learn takes a subject apart that was not seen before.
@@ -312,22 +365,23 @@ func (s *Subscription) forget() {
 	}
 }
 
-// advance moves a peer's position to seq and reports whether the message is new. last is the sequence before it on the
+// advance moves a peer's position to a message and reports whether it is new. Its last is the sequence before it on the
 // same subject: if that was not received, there is a gap.
-func (s *Subscription) advance(f *feed, p *peer, seq, last uint64, at time.Time) bool {
-	if seq <= p.last {
-		if !at.After(p.at) {
+func (s *Subscription) advance(f *feed, a arrival) bool {
+	p := a.p
+	if a.seq <= p.last {
+		if !a.at.After(p.at) {
 			return false // the same again, from the overlap of two links
 		}
 		// Newer by time, older by number: the stream was made anew. The others show that themselves.
 		p.last = 0
 	}
-	s.tellGap(f, p, last)
+	s.tellGap(f, p, a.last)
 	if s.base == 0 {
-		s.base = seq
+		s.base = a.seq
 		s.hazy = s.hazy || s.interrupted(f)
 	}
-	p.last, p.at = seq, at
+	p.last, p.at = a.seq, a.at
 	return true
 }
 
@@ -344,6 +398,18 @@ func (s *Subscription) tellGap(f *feed, p *peer, last uint64) {
 		return
 	}
 	s.e.events.emit(gap)
+}
+
+// overflowed is told that messages of sub were dropped: those of a membership or mentions are read again.
+func (e *Endpoint) overflowed(sub *nats.Subscription) {
+	e.breaks.Add(1)
+	for _, b := range e.backlogs() {
+		if b.owns(sub) {
+			b.nudge()
+			return
+		}
+	}
+	e.events.emit(EventOverflow{Subject: sub.Subject})
 }
 
 // interrupted reports whether the subscription may have missed anything since it was made.

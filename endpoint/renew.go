@@ -240,6 +240,9 @@ func (e *Endpoint) move(ctx context.Context, l *link) (h handover, err error) {
 	for s, f := range next {
 		h.feeds = append(h.feeds, s.cur)
 		s.cur = f
+		if s.again != nil {
+			s.again(f)
+		}
 	}
 	for _, q := range e.queues {
 		q.cur.wind()

@@ -1,0 +1,269 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cotal-go/cotal/wire"
+)
+
+const (
+	// patience is how many rounds may fail in a row before what arrives live is shown though something before it is missing.
+	patience = 4
+	// refusedPause is how long a request that was denied is not made again, unless the connection is new.
+	refusedPause = 10 * time.Minute
+	// maxLosses bounds the losses that are remembered as told.
+	maxLosses = 256
+)
+
+// round reads what was missed.
+func (m *Membership) round(ctx context.Context) error {
+	m.begin()
+	mark := m.newest()
+	if err := m.retries(ctx); err != nil {
+		return err
+	}
+	if err := m.enrolled(ctx); err != nil {
+		return err
+	}
+	if err := m.replay(ctx); err != nil {
+		return err
+	}
+	switch {
+	case m.recordless():
+	case m.complete:
+		mark = m.before
+	default:
+		if err := m.mend(ctx); err != nil {
+			return err
+		}
+		if err := m.pull(ctx, wire.PullRequest{Pattern: m.sub.pattern}, pulling{m.hold, m.give, m.taken}); err != nil {
+			return err
+		}
+	}
+	m.complete = false
+	if m.finished {
+		_ = m.report(ctx) // what it could not say is shown again
+		m.expire(nil)
+		return nil
+	}
+	m.recovered()
+	m.resume(mark)
+	return nil
+}
+
+// enrolled joins at delivery, if that is not done, or may have changed with the connection.
+func (m *Membership) enrolled(ctx context.Context) error {
+	m.state.Lock()
+	known, durable := m.known, m.reply.Durable
+	m.state.Unlock()
+	if known && durable {
+		return nil
+	}
+	if err := m.enlist(ctx); err != nil && !known {
+		return err // else it is as it was, which needs nobody
+	}
+	return nil
+}
+
+// enlist joins at delivery and takes over the position that is recorded there.
+func (m *Membership) enlist(ctx context.Context) error {
+	m.before = m.newest()
+	var r wire.JoinReply
+	if err := m.call(ctx, wire.CommandJoin, wire.JoinRequest{Pattern: m.sub.pattern}, &r); err != nil {
+		return err
+	}
+	fresh := r.Generation <= 1 && !r.Resumed
+	start := r.Floor
+	if fresh {
+		start = max(start, r.Joined)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Frontier < m.pos.through { // the stream was made anew
+		m.pos, m.reported, m.floor, m.retry = progress{}, 0, 0, nil
+	}
+	m.planReplay(r, fresh)
+	if r.Durable {
+		m.pos.reach(start)
+		for _, h := range r.Handled {
+			m.pos.add(h.From, h.To)
+		}
+		m.version++
+		if len(m.pos.beyond) > len(r.Handled) {
+			m.handledLocked() // what was shown before somebody kept count
+		} else {
+			m.reported = m.version
+		}
+		m.complete, m.floor = fresh, r.Floor
+	}
+	m.state.Lock()
+	defer m.state.Unlock()
+	m.reply, m.known = r, true
+	return nil
+}
+
+// hold holds back what arrives live: a page is there, and comes first.
+func (m *Membership) hold() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.behind.Store(true)
+}
+
+// give shows a message of a page.
+func (m *Membership) give(ctx context.Context, p *wire.PulledMessage) error {
+	if err := m.room(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	known := m.pos.has(p.Sequence)
+	m.mu.Unlock()
+	if known {
+		return nil
+	}
+	d, err := m.pulled(p)
+	if err != nil {
+		m.account(&Delivery{at: p.Sequence})
+		return nil
+	}
+	return m.showNew(ctx, d, p.Sender)
+}
+
+// showNew shows a message of what is stored, until it is handled or given up, unless the sender's message was shown.
+func (m *Membership) showNew(ctx context.Context, d *Delivery, sender string) error {
+	if m.showOnce(ctx, d, sender) {
+		return ctx.Err()
+	}
+	return m.retries(ctx)
+}
+
+func (m *Membership) showOnce(ctx context.Context, d *Delivery, sender string) bool {
+	m.sub.run.Lock()
+	defer m.sub.run.Unlock()
+	if ctx.Err() != nil {
+		return true
+	}
+	if !m.sub.fresh(d, sender) {
+		m.account(d)
+		return true
+	}
+	m.count++
+	return m.once(d)
+}
+
+// taken notes what a page says beside its messages, which were shown.
+func (m *Membership) taken(r *wire.PullReply) {
+	for _, l := range r.Losses {
+		m.tellLoss(l)
+	}
+	m.finished = m.finished || r.Ended
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(r.Messages) == 0 && r.Through < m.pos.through && !r.Ended && m.pos.through > r.Through {
+		m.again = true
+		m.state.Lock()
+		m.known = false // the stream was made anew
+		m.state.Unlock()
+		return
+	}
+	m.pos.reach(r.Through)
+	m.skippedLocked(len(r.Losses) > 0)
+}
+
+// tellLoss reports a loss, or what is new of it.
+func (b *backlog) tellLoss(l wire.Loss) {
+	if l.Reason == wire.LossRetention {
+		l.From = max(l.From, b.lostUntil+1)
+		if l.From > l.To {
+			return
+		}
+		b.lostUntil = l.To
+	} else {
+		if b.losses[l] {
+			return
+		}
+		if b.losses == nil || len(b.losses) >= maxLosses {
+			b.losses = make(map[wire.Loss]bool)
+		}
+		b.losses[l] = true
+	}
+	b.e.events.emit(EventLoss{Pattern: b.sub.pattern, Channel: l.Channel, From: l.From, To: l.To, Reason: l.Reason, Count: l.Count})
+}
+
+// trouble is told that a round failed.
+func (m *Membership) trouble(err error, n int) time.Duration {
+	code := wire.CodeOf(err)
+	denied := code == wire.CodePermissionDenied || code == wire.CodeUnimplemented
+	m.state.Lock()
+	m.err = err
+	known := m.known
+	tell := !m.told && (n >= patience || denied)
+	m.told = m.told || tell
+	m.state.Unlock()
+	if known && isEnd(err) {
+		m.expire(err)
+		return 0
+	}
+	if tell {
+		m.e.events.emit(EventBackstop{Pattern: m.sub.pattern, Err: err})
+	}
+	if n >= patience || denied {
+		m.drift()
+	}
+	if denied {
+		return refusedPause
+	}
+	return troublePause(n)
+}
+
+// recovered notes that the backstop works.
+func (m *Membership) recovered() {
+	m.state.Lock()
+	tell := m.told
+	m.told, m.err = false, nil
+	m.state.Unlock()
+	if tell {
+		m.e.events.emit(EventBackstop{Pattern: m.sub.pattern, Established: true})
+	}
+}
+
+// isEnd reports whether an answer about a membership means that there is none any more.
+func isEnd(err error) bool {
+	return errors.Is(err, wire.ErrNotFound) || errors.Is(err, wire.ErrPermissionDenied) || errors.Is(err, wire.ErrConflict)
+}
+
+// expire ends a membership that others ended. Err is nil when it was left.
+func (m *Membership) expire(err error) {
+	m.state.Lock()
+	was := m.gone
+	m.gone, m.err = true, err
+	m.state.Unlock()
+	m.mu.Lock()
+	over := m.over
+	m.mu.Unlock()
+	if was || over {
+		return
+	}
+	m.quit()
+	m.e.events.emit(EventMembershipEnded{Pattern: m.sub.pattern, Err: err})
+}
+
+// request is the report of a position.
+func (m *Membership) request(floor uint64, handled []wire.SequenceRange) (wire.AckRequest, bool) {
+	m.state.Lock()
+	defer m.state.Unlock()
+	return wire.AckRequest{Pattern: m.sub.pattern, Generation: m.reply.Generation, Floor: floor, Handled: handled},
+		m.known && m.reply.Durable && !m.gone
+}
+
+// refused is told what became of a report.
+func (m *Membership) refused(err error) {
+	switch {
+	case err == nil, isEnd(err):
+		m.expire(err)
+	case errors.Is(err, wire.ErrPrecondition): // beyond the end of a stream that was made anew
+		m.forgetRecord()
+		m.fall()
+	}
+}
