@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 		if role != "" && role != roleNode {
 			run = crashChild
 		}
+		if role == roleAgent {
+			run = agent
+		}
 		if err := run(dir, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, role+":", err)
 			os.Exit(1)
