@@ -20,12 +20,15 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/bench"
 	"github.com/cotal-go/cotal/internal/cli/channel"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/deadletter"
 	"github.com/cotal-go/cotal/internal/cli/demo"
 	"github.com/cotal-go/cotal/internal/cli/grant"
+	"github.com/cotal-go/cotal/internal/cli/member"
 	"github.com/cotal-go/cotal/internal/cli/mesh"
 	"github.com/cotal-go/cotal/internal/cli/message"
 	"github.com/cotal-go/cotal/internal/cli/person"
 	"github.com/cotal-go/cotal/internal/cli/role"
+	"github.com/cotal-go/cotal/internal/cli/roster"
 	"github.com/cotal-go/cotal/internal/cli/serve"
 	"github.com/cotal-go/cotal/internal/cli/setting"
 	"github.com/cotal-go/cotal/internal/cli/space"
@@ -151,8 +154,9 @@ func newRoot(t *command.Tree) *cobra.Command {
 	root.AddCommand(
 		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t),
 		grant.NewMint(t), grant.NewRevoke(t), grant.NewGrants(t),
-		person.NewJoin(t), message.NewSend(t), message.NewRead(t), message.NewTail(t), channel.New(t),
-		space.New(t), role.New(t), serve.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
+		person.NewJoin(t), member.NewLeave(t), member.NewMembers(t), roster.New(t),
+		message.NewSend(t), message.NewReceipt(t), message.NewInbox(t), message.NewHistory(t), message.NewRead(t), message.NewTail(t),
+		channel.New(t), space.New(t), role.New(t), deadletter.New(t), serve.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
 	)
 	root.InitDefaultHelpCmd()
 	strictHelp(root)

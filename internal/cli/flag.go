@@ -43,32 +43,10 @@ func flagError(c *cobra.Command, err error) error {
 func nearFlags(c *cobra.Command, name string) []string {
 	var out []string
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && len(name) > 1 && (strings.HasPrefix(f.Name, name) || near(name, f.Name) ||
+		if !f.Hidden && len(name) > 1 && (strings.HasPrefix(f.Name, name) || command.Near(name, f.Name) ||
 			len(name) > 2 && strings.HasSuffix(f.Name, "-"+name)) {
 			out = append(out, "--"+f.Name)
 		}
 	})
 	return out
-}
-
-// near reports whether few changes of one letter make a of b.
-func near(a, b string) bool {
-	const most = 2
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)] <= min(most, len(b)/2)
 }

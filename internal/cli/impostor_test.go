@@ -33,8 +33,8 @@ func TestBorrowedName(t *testing.T) {
 	if code == 0 || strings.Contains(out, `"kind":"direct"`) {
 		t.Errorf("join sent to a name that nobody was granted: exit %d: %s", code, out)
 	}
-	if out := w.must("send", "dm", "Nova", "x", "--creds", creds); !strings.Contains(out, "→ local.Nova ") {
-		t.Errorf("send without records went elsewhere: %s", out)
+	if code, out, errs := w.run("", "send", "dm", "Nova", "x", "--creds", creds); code != 5 || out != "" {
+		t.Errorf("send without records to a name that nobody was granted: exit %d: %s%s", code, out, errs)
 	}
 	w.must("mint", "nova", "--json")
 	if out := w.must("send", "dm", "Nova", "secret"); !strings.Contains(out, "→ local.nova ") {

@@ -29,7 +29,7 @@ func TestJSONShapes(t *testing.T) {
 	got["mint"] = w.must("mint", "nova", "--role", "r", "--allow-subscribe", "general", "--allow-publish", "general", "--allow-command", "x.y", "--json")
 	got["send_dm"] = w.must("send", "dm", "nova", "hi", "--json")
 	got["send_ask"] = w.must("send", "ask", "r", "hi", "--json")
-	got["read"] = w.must("read", "general", "--json")
+	got["history"] = w.must("history", "general", "--json")
 	got["channels_set"] = w.must("channels", "set", "general", "--description", "d", "--replay-window", "1d", "--json")
 	got["channels_list"] = w.must("channels", "list", "--json")
 	got["grants"] = w.must("grants", "--json")
@@ -43,9 +43,40 @@ func TestJSONShapes(t *testing.T) {
 	got["status"] = w.must("status", "--json")
 	got["revoke"] = w.must("revoke", "nova", "--json")
 	_, _, got["failure"] = w.run("", "space", "rm", "main", "--json")
+	for name, out := range w.shapesOfDelivery() {
+		got[name] = out
+	}
 	for name, out := range got {
 		t.Run(name, func(t *testing.T) { golden(t, filepath.Join("testdata", "json", name+".golden"), shapes(t, out)) })
 	}
+}
+
+// shapesOfDelivery is what the commands about memberships and the fate of messages print.
+func (w *world) shapesOfDelivery() map[string]string {
+	w.t.Helper()
+	got := map[string]string{}
+	w.must("mint", "nova", "--allow-subscribe", "general", "--allow-publish", "general", "--out", "nova.creds", "--json")
+	w.must("join", "general", "--creds", "nova.creds")
+	w.must("send", "msg", "general", "missed", "--json")
+	w.must("send", "dm", "nova", "hi", "--id", "hi-1", "--json")
+	got["members"] = w.must("members", "--json")
+	got["roster"] = w.must("roster", "--all", "--json")
+	got["receipt"] = w.must("receipt", "hi-1", "--json")
+	got["inbox_peek"] = w.must("inbox", "nova", "--json")
+	_, got["join_missed"], _ = w.run("", "join", "general", "--creds", "nova.creds", "--json")
+	w.must("send", "dm", "ada", "back", "--creds", "nova.creds", "--json")
+	got["inbox"] = w.must("inbox", "--json")
+	got["leave"] = w.must("leave", "general", "--creds", "nova.creds", "--json")
+	got["history_clear"] = w.must("history", "clear", "general", "--force", "--json")
+	for range 2 {
+		w.must("send", "dm", "nova", "unreadable", "--json")
+	}
+	w.refuse("nova.creds", "cannot read it")
+	got["deadletter_list"] = w.must("deadletter", "list", "--json")
+	got["deadletter_show"] = w.must("deadletter", "show", "1", "--json")
+	got["deadletter_requeue"] = w.must("deadletter", "requeue", "1", "--json")
+	got["deadletter_drop"] = w.must("deadletter", "drop", "--all", "--force", "--json")
+	return got
 }
 
 // golden compares with a checked-in file, or rewrites it.

@@ -154,3 +154,27 @@ func TestJoinLeavesOnCtrlC(t *testing.T) {
 		}
 	}
 }
+
+// TestHistoryClearAsks: on a terminal the person is told what would go, and decides.
+func TestHistoryClearAsks(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	w.must("send", "msg", "general", "x")
+	const question = `channel "general" of space "main" holds 1 message of 1 sender; remove them for good? [y/N] `
+	for _, tt := range []struct {
+		answer, want string
+		code         int
+	}{
+		{"\r", "not confirmed; nothing was done", 5},
+		{"nes\r", "not confirmed; nothing was done", 5},
+		{"y\r", "removed 1 message of ", 0},
+	} {
+		tm, cmd := openTerminal(t, w, "history", "clear", "general")
+		tm.expect(question)
+		tm.send(tt.answer)
+		tm.expect(tt.want)
+		if err := cmd.Wait(); exitCode(err) != tt.code {
+			t.Errorf("answer %q: exit %d, want %d", tt.answer, exitCode(err), tt.code)
+		}
+	}
+}

@@ -7,6 +7,7 @@ package channel
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +30,9 @@ func New(t *command.Tree) *cobra.Command {
 }
 
 const listLong = `
-Lists the channels that have settings, and those that hold messages and that you may read, with what applies to each.
+Lists the channels that have settings, and those that hold messages and that you may read, with what applies to each and how
+many members it has. Delivery durable means that members who are away get what is posted meanwhile when they come back, live
+that they do not. Who the members are: cotal members.
 `
 
 const listExample = `
@@ -48,34 +51,57 @@ type ListResult struct {
 	command.V
 	Space    wire.Space         `json:"space"`
 	Defaults wire.ChannelConfig `json:"defaults"`
-	Channels []wire.ChannelInfo `json:"channels"`
-	Note     string             `json:"note,omitempty"`
+	Channels []Line             `json:"channels"`
+}
+
+// Line is one channel. Members counts who is a member of it, there or away; absent when nobody could say.
+type Line struct {
+	wire.ChannelInfo
+	Members *int `json:"members,omitempty"`
 }
 
 // Run lists, page by page.
 func (list) Run(ctx context.Context, e *command.Env) error {
-	t, err := target.Open(e)
+	t, ep, leave, err := target.Enter(ctx, e, target.Looking)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	ep, err := t.Endpoint(ctx, target.Looking)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ep.Close() }()
+	defer leave()
 	all, err := ep.Channels(ctx)
 	if err != nil {
 		return t.Explain(err)
 	}
-	res := ListResult{V: command.V1, Space: ep.Space(), Defaults: all.Defaults, Channels: all.Channels}
-	if res.Channels == nil {
-		res.Channels = []wire.ChannelInfo{}
-	}
-	if slices.ContainsFunc(res.Channels, func(c wire.ChannelInfo) bool { return c.DeliveryClass == string(wire.ClassDurable) }) {
-		res.Note = durableNote
+	members, known := memberships(ctx, ep)
+	res := ListResult{V: command.V1, Space: ep.Space(), Defaults: all.Defaults, Channels: []Line{}}
+	for _, c := range all.Channels {
+		l := Line{ChannelInfo: c}
+		if known && c.Readable {
+			n := count(members, c.Channel)
+			l.Members = &n
+		}
+		res.Channels = append(res.Channels, l)
 	}
 	return e.Print(res, res.human)
+}
+
+// memberships is who is a member of what. The list is shown without it when nobody can say.
+func memberships(ctx context.Context, ep *endpoint.Endpoint) ([]wire.MemberInfo, bool) {
+	ctx, cancel := context.WithTimeout(ctx, target.AnswerWithin)
+	defer cancel()
+	all, _, err := target.Memberships(ctx, ep, wire.MembershipsRequest{})
+	return all, err == nil
+}
+
+// count counts the members of a channel: who listens to it, and whose membership of it is open.
+func count(members []wire.MemberInfo, channel string) int {
+	n := 0
+	for _, m := range members {
+		covers := func(pattern string) bool { return wire.PatternCovers(pattern, channel) }
+		if slices.ContainsFunc(m.Live, covers) || slices.ContainsFunc(m.Durable, func(d wire.DurableMembership) bool { return d.Left == 0 && covers(d.Pattern) }) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r ListResult) human(p *command.Printer) {
@@ -85,27 +111,19 @@ func (r ListResult) human(p *command.Printer) {
 	}
 	rows := make([][]string, len(r.Channels))
 	for i, c := range r.Channels {
-		messages, description := "-", ""
+		messages, members, description := "-", "-", ""
+		if c.Members != nil {
+			members = strconv.Itoa(*c.Members)
+		}
 		if c.Messages != nil {
-			messages = utoa(*c.Messages)
+			messages = strconv.FormatUint(*c.Messages, 10)
 		}
 		if c.Config != nil {
 			description = c.Config.Description
 		}
-		rows[i] = []string{"#" + c.Channel, class(c.DeliveryClass), replay(c.Replay, c.ReplayWindowMS), messages, rights(c), description}
+		rows[i] = []string{"#" + c.Channel, c.DeliveryClass, replay(c.Replay, c.ReplayWindowMS), messages, members, rights(c.ChannelInfo), description}
 	}
-	p.Table([]string{"channel", "delivery", "replay", "messages", "you", "description"}, rows)
-}
-
-// durableNote says what the class is worth today.
-const durableNote = "delivery durable is recorded and not honoured by this version: it delivers live, at most once"
-
-// class marks the class that is recorded only.
-func class(s string) string {
-	if s == string(wire.ClassDurable) {
-		return s + " (now: live)"
-	}
-	return s
+	p.Table([]string{"channel", "delivery", "replay", "messages", "members", "you", "description"}, rows)
 }
 
 func replay(on bool, windowMS int64) string {
@@ -136,8 +154,8 @@ of all channels that say nothing themselves are changed. --clear removes the cha
 
 The change is refused with exit code 5 when somebody else changed the settings in between.
 
-Delivery durable is recorded for later versions. This one delivers every channel live, at most once, with the history
-for those who missed something.
+Delivery durable keeps what is posted for members who are away, and gives it to them when they come back; live gives it to
+those who are there, at most once. Whoever joined while the channel was live has to join again to be kept for.
 `
 
 const setExample = `
@@ -176,7 +194,7 @@ func newSet(t *command.Tree) *cobra.Command {
 	f.BoolVar(&s.clear, "clear", false, "remove the channel's own settings")
 	f.BoolVar(&s.replay, "replay", true, "show history to those who join")
 	f.StringVar(&s.window, "replay-window", "", "how far back, such as 30m, 12h or 7d")
-	f.StringVar(&s.delivery, "delivery", "", "live (at most once, to who is connected) or durable (recorded; delivered live by this version)")
+	f.StringVar(&s.delivery, "delivery", "", "live (at most once, to who is connected) or durable (also to members who were away)")
 	f.StringVar(&s.description, "description", "", "what the channel is for, at most 200 characters")
 	f.StringVar(&s.instructions, "instructions", "", "advice to those who join, at most 2,000 characters")
 	_ = c.RegisterFlagCompletionFunc("delivery", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -190,7 +208,6 @@ type SetResult struct {
 	command.V
 	Space wire.Space `json:"space"`
 	wire.ChannelSetReply
-	Note string `json:"note,omitempty"`
 }
 
 // Run reads, changes and writes, all against one revision.
@@ -199,16 +216,11 @@ func (s *set) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	t, err := target.Open(e)
+	t, ep, leave, err := target.Enter(ctx, e, target.Speaking)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	ep, err := t.Endpoint(ctx, target.Speaking)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ep.Close() }()
+	defer leave()
 	req, err := s.request(ctx, ep, key)
 	if err != nil {
 		return t.Explain(err)
@@ -218,20 +230,13 @@ func (s *set) Run(ctx context.Context, e *command.Env) error {
 		return t.Explain(err)
 	}
 	res := SetResult{V: command.V1, Space: ep.Space(), ChannelSetReply: reply}
-	if reply.DeliveryClass == string(wire.ClassDurable) {
-		res.Note = durableNote
-	}
-	err = e.Print(res, func(p *command.Printer) {
+	return e.Print(res, func(p *command.Printer) {
 		name := "#" + command.Safe(reply.Channel)
 		if s.defaults {
 			name = "defaults of space " + string(res.Space)
 		}
-		p.Line("%s: delivery %s, replay %s", p.Bold(name), class(reply.DeliveryClass), replay(reply.Replay, reply.ReplayWindowMS))
+		p.Line("%s: delivery %s, replay %s", p.Bold(name), reply.DeliveryClass, replay(reply.Replay, reply.ReplayWindowMS))
 	})
-	if err == nil && res.Note != "" && s.changed("delivery") {
-		e.Note("note: %s", res.Note)
-	}
-	return err
 }
 
 var settings = []string{"replay", "replay-window", "delivery", "description", "instructions"}

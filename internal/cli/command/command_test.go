@@ -159,3 +159,24 @@ func TestJSONIsHarmless(t *testing.T) {
 		t.Errorf("printed %q", out.String())
 	}
 }
+
+// Without a terminal nobody is asked: a script says --force.
+func TestConfirmWithoutTerminal(t *testing.T) {
+	e, out, _ := newEnv()
+	e.Stdin = strings.NewReader("y\n")
+	refusal := wire.Errorf(wire.CodeFailedPrecondition, "x")
+	if err := e.Confirm(t.Context(), refusal, "remove it"); !errors.Is(err, refusal) || out.Len() > 0 {
+		t.Errorf("Confirm = %v, printed %q; want the refusal and no question", err, out)
+	}
+}
+
+func TestNear(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{{"nvoa", "nova", true}, {"nov", "nova", true}, {"nova", "nova", true}, {"bob", "nova", false}, {"x", "y", false}, {"reviwer", "reviewer", true}} {
+		if got := command.Near(tt.a, tt.b); got != tt.want {
+			t.Errorf("Near(%q, %q) = %v, want %v", tt.a, tt.b, got, tt.want)
+		}
+	}
+}

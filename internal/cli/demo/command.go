@@ -12,8 +12,8 @@ import (
 
 const demoLong = `
 Plays a short scene on a real mesh in this process: an authenticated space on the embedded broker, peers that find each
-other, talk on a channel, send a direct message and hand a job to whoever serves a role; one leaves, another comes
-late; and one tries what was not granted, which the broker refuses. Each line is printed when it happens, with the
+other, talk on a channel, send a direct message and hand a job to whoever serves a role; one tries what was not granted,
+which the broker refuses; one leaves, misses something and gets it when it comes back; another comes late. Each line is printed when it happens, with the
 sender that the broker vouches for. The last line says what was proved, counted while it happened.
 
 It needs no network, no account and no project, takes about a second, and leaves nothing behind.
@@ -64,6 +64,8 @@ func print1(p *command.Printer, l Line) {
 		p.Line("%s    refused by the broker: %s", at, l.Text)
 	case "presence":
 		p.Line("%s    %s %s", at, l.Who, l.Text)
+	case "missed":
+		p.Line("%s    %s → %s, which was away: %s", at, l.Who, l.To, l.Text)
 	case "history":
 		p.Line("%s    %s in the history of %s: %s", at, l.Who, l.To, l.Text)
 	default:

@@ -25,7 +25,7 @@ import (
 type Line struct {
 	V    int           `json:"v"` // version of this shape, 1
 	At   time.Duration `json:"atNs"`
-	What string        `json:"what"`           // scene, channel, direct, role, presence, history, refused
+	What string        `json:"what"`           // scene, channel, direct, role, presence, missed, history, refused
 	Who  string        `json:"who,omitempty"`  // the principal that the broker vouches for
 	To   string        `json:"to,omitempty"`   // channel, principal or role
 	Text string        `json:"text,omitempty"` // message text, or what happened
@@ -36,6 +36,7 @@ type Summary struct {
 	V        int           `json:"v"`        // version of this shape, 1
 	Sent     int           `json:"sent"`     // messages that the broker stored
 	Received int           `json:"received"` // deliveries to peers, each with a verified sender
+	Missed   int           `json:"missed"`   // of these, given later to one that was away
 	Denied   int           `json:"denied"`   // attempts that the broker refused
 	Tried    int           `json:"tried"`    // attempts that it had to refuse
 	Took     string        `json:"took"`     // who took the job
@@ -44,8 +45,8 @@ type Summary struct {
 
 // String is the one-line summary.
 func (s Summary) String() string {
-	return fmt.Sprintf("proved in %s: %d messages sent, %d received from verified senders, job taken by exactly one reviewer (%s), %d of %d denied attempts refused",
-		s.Duration.Round(time.Millisecond), s.Sent, s.Received, s.Took, s.Denied, s.Tried)
+	return fmt.Sprintf("proved in %s: %d messages sent, %d received from verified senders, %d of them by one that had been away, job taken by exactly one reviewer (%s), %d of %d denied attempts refused",
+		s.Duration.Round(time.Millisecond), s.Sent, s.Received, s.Missed, s.Took, s.Denied, s.Tried)
 }
 
 const (
@@ -97,7 +98,8 @@ type stage struct {
 
 	mu      sync.Mutex // guards the fields below, and show
 	sum     Summary
-	heard   map[string]int // message id → deliveries
+	heard   map[string]int            // message id → deliveries
+	away    map[string]wire.Principal // message id → who was away when it was sent
 	takers  []string
 	offline map[string]bool
 	changed chan struct{} // closed and replaced on every change
@@ -159,19 +161,25 @@ func (st *stage) enter(ctx context.Context, name, serves string) (*peer, error) 
 	if err != nil {
 		return nil, err
 	}
-	ep, err := endpoint.Connect(ctx, "", endpoint.Static(creds), &endpoint.Options{Name: name, InProcess: st.node.InProcess()})
+	return st.come(ctx, creds)
+}
+
+// come connects and joins with a credential: for the first time, or again.
+func (st *stage) come(ctx context.Context, creds *trust.Credentials) (*peer, error) {
+	id := creds.Identity()
+	ep, err := endpoint.Connect(ctx, "", endpoint.Static(creds), &endpoint.Options{Name: id.Principal.Actor, InProcess: st.node.InProcess()})
 	if err != nil {
-		return nil, fmt.Errorf("connect %s: %w", name, err)
+		return nil, fmt.Errorf("connect %s: %w", id.Principal, err)
 	}
 	p := &peer{Endpoint: ep, creds: creds, st: st}
 	st.cast = append(st.cast, p)
-	if _, err := p.Listen(ctx, channel, func(d *endpoint.Delivery) { p.take(ctx, d) }); err != nil {
+	if _, err := p.Join(ctx, channel, func(d *endpoint.Delivery) { p.take(ctx, d) }, nil); err != nil {
 		return nil, err
 	}
 	if err := p.HandleDirect(ctx, func(d *endpoint.Delivery) { p.take(ctx, d) }); err != nil {
 		return nil, err
 	}
-	if serves == "" {
+	if id.Role == "" {
 		return p, nil
 	}
 	return p, p.HandleRole(ctx, func(d *endpoint.Delivery) { p.work(ctx, d) })
@@ -193,6 +201,11 @@ func (p *peer) take(ctx context.Context, d *endpoint.Delivery) {
 			st.heard = map[string]int{}
 		}
 		st.heard[d.Message.ID]++
+		if st.away[d.Message.ID] == p.Principal() {
+			st.sum.Missed++
+			st.line(Line{What: "missed", Who: d.Sender.String(), To: p.Principal().String(), Text: d.Message.Text()})
+			return
+		}
 		if st.heard[d.Message.ID] > 1 {
 			return
 		}

@@ -17,7 +17,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(sum)
-	if sum.Sent != 6 || sum.Received != 11 || sum.Denied != 8 || sum.Tried != 8 {
-		t.Errorf("summary = %+v, want 6 sent, 11 received, 8 of 8 refused", sum)
+	if sum.Sent != 8 || sum.Received != 16 || sum.Missed != 2 || sum.Denied != 8 || sum.Tried != 8 {
+		t.Errorf("summary = %+v, want 8 sent, 16 received, 2 of them missed before, 8 of 8 refused", sum)
 	}
 }

@@ -40,7 +40,7 @@ func (st *stage) play(ctx context.Context) error {
 			st.note(func() { st.failed = fmt.Errorf("watch roster: %w", err) })
 		}
 	})
-	for _, scene := range []func(context.Context, *peer, *peer) error{st.meet, st.talk, st.handOut, st.trespass, st.leave, st.late} {
+	for _, scene := range []func(context.Context, *peer, *peer) error{st.meet, st.talk, st.handOut, st.trespass, st.leave, st.comeBack, st.late} {
 		if err := scene(ctx, ada, bob); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (st *stage) handOut(ctx context.Context, ada, _ *peer) error {
 }
 
 func (st *stage) leave(ctx context.Context, _, bob *peer) error {
-	st.say("scene", "", "", "bob leaves, dee comes late")
+	st.say("scene", "", "", "bob leaves")
 	id := bob.Principal().String()
 	if err := bob.Close(); err != nil {
 		return fmt.Errorf("close bob: %w", err)
@@ -124,7 +124,31 @@ func (st *stage) leave(ctx context.Context, _, bob *peer) error {
 	return nil
 }
 
+// comeBack has messages sent to bob while it is away, and bob come back.
+func (st *stage) comeBack(ctx context.Context, ada, bob *peer) error {
+	st.say("scene", "", "", "what is said meanwhile waits for bob, who comes back and gets it, once and in order")
+	id := bob.Principal()
+	post, err := ada.Post(ctx, channel, endpoint.Text("change 42 is merged"))
+	if err != nil {
+		return fmt.Errorf("post as %s: %w", ada.Principal(), err)
+	}
+	direct, err := ada.Direct(ctx, id, endpoint.Text("and lunch is ready"))
+	if err != nil {
+		return fmt.Errorf("send to %s: %w", id, err)
+	}
+	st.note(func() {
+		st.sum.Sent += 2
+		st.away = map[string]wire.Principal{post.ID: id, direct.ID: id}
+	})
+	if _, err := st.come(ctx, bob.creds); err != nil {
+		return err
+	}
+	// The post is heard by the one that stayed too.
+	return st.await(ctx, "what bob missed", func() bool { return st.heard[post.ID] == 2 && st.heard[direct.ID] == 1 && st.sum.Missed == 2 })
+}
+
 func (st *stage) late(ctx context.Context, _, _ *peer) error {
+	st.say("scene", "", "", "dee comes late and reads the history")
 	dee, err := st.enter(ctx, "dee", "")
 	if err != nil {
 		return err
@@ -133,14 +157,14 @@ func (st *stage) late(ctx context.Context, _, _ *peer) error {
 	if err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
-	if len(page.Messages) != 2 {
-		return fmt.Errorf("history has %d messages, want 2", len(page.Messages))
+	if len(page.Messages) != 3 {
+		return fmt.Errorf("history has %d messages, want 3", len(page.Messages))
 	}
 	for _, d := range page.Messages {
 		st.note(func() { st.sum.Received++ })
 		st.say("history", d.Sender.String(), "#"+channel, d.Message.Text())
 	}
-	return dee.post(ctx, "sorry I am late; I have read everything", 2)
+	return dee.post(ctx, "sorry I am late; I have read everything", 3)
 }
 
 // trespass tries, as ada, what ada may not do: through the library and as raw NATS with ada's credential.

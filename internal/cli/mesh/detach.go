@@ -114,6 +114,9 @@ func (u *up) args(e *command.Env) []string {
 	if u.open {
 		args = append(args, "--open")
 	}
+	if u.apart {
+		args = append(args, "--no-delivery")
+	}
 	if e.Verbose {
 		args = append(args, "--verbose")
 	}

@@ -23,6 +23,7 @@ type plan struct {
 	storeDir  string
 	strict    bool
 	open      bool
+	apart     bool     // delivery runs in processes of its own
 	known     []string // spaces of the trust records
 	made      bool     // this start made the project folder
 	logLevel  slog.Level
@@ -78,7 +79,10 @@ func (u *up) merge(p *plan, s config.Settings, dir string) error {
 	if u.open && !fresh && !s.Open {
 		return wire.Errorf(wire.CodeFailedPrecondition, "project %q has authentication; it cannot be started --open", p.project.Root)
 	}
-	p.open = u.open || s.Open
+	p.open, p.apart = u.open || s.Open, u.apart
+	if p.open && p.apart {
+		return wire.Errorf(wire.CodeFailedPrecondition, "an open mesh is served by one process: --no-delivery needs authentication")
+	}
 	p.host, p.port, p.cert, p.key, p.storeDir, p.strict = s.Host, s.Port, s.TLSCert, s.TLSKey, s.StoreDir, s.Strict
 	if u.host != "" {
 		p.host = u.host

@@ -90,7 +90,7 @@ func (p *plan) start(ctx context.Context, e *command.Env, store secret.Store, po
 		port = broker.RandomPort
 	}
 	node := cotal.New(store, &cotal.Options{
-		StateDir: p.stateDir(), Host: p.host, Port: port, Transport: p.transport(), Strict: p.strict, Open: p.open,
+		StateDir: p.stateDir(), Host: p.host, Port: port, Transport: p.transport(), Strict: p.strict, Open: p.open, DeliveryElsewhere: p.apart,
 		Spaces: []string{p.space}, Logger: e.Logger(p.logLevel),
 	})
 	runCtx, cancel := context.WithCancel(ctx)

@@ -40,6 +40,7 @@ type up struct {
 	port      int
 	cert, key string
 	open      bool
+	apart     bool  // delivery runs in processes of its own
 	strict    *bool // nil: as the project remembers
 	storeDir  string
 	wait      time.Duration
@@ -60,6 +61,7 @@ func NewUp(t *command.Tree) *cobra.Command {
 	f.StringVar(&u.key, "tls-key", "", "key file of the certificate, readable by its owner only")
 	f.BoolVar(&u.open, "open", false, "no authentication, this machine only; for throw-away experiments")
 	f.BoolVar(&strict, "strict", false, "sync every write to disk before it is acknowledged; about ten times slower")
+	f.BoolVar(&u.apart, "no-delivery", false, "leave the delivery role to processes of its own: cotal serve delivery")
 	f.StringVar(&u.storeDir, "store-dir", "", "folder of the broker's files (default .cotal/broker)")
 	f.DurationVar(&u.wait, "wait", 30*time.Second, "with --detach, how long to wait until it is ready")
 	f.BoolVar(&u.report, "report", false, "")
@@ -113,7 +115,7 @@ func (u *up) Run(ctx context.Context, e *command.Env) error {
 
 // nextSteps tells a person what to do with a mesh that has just come up.
 func nextSteps(e *command.Env) {
-	e.Note("next: cotal send msg general \"hello\"   then: cotal read general, cotal status")
+	e.Note("next: cotal send msg general \"hello\"   then: cotal history general, cotal status")
 	e.Note("      cotal mint <name> makes a credential for an agent; cotal down stops the mesh")
 }
 
@@ -175,6 +177,14 @@ type SpaceLine struct {
 	Error string `json:"error,omitempty"`
 }
 
+// words is the state for a person.
+func (s SpaceLine) words() string {
+	if s.State == stateElsewhere {
+		return "served by processes of its own (cotal serve delivery)"
+	}
+	return s.State
+}
+
 // States of UpResult.
 const (
 	stateStarted = "started"
@@ -193,7 +203,7 @@ func (r UpResult) human(p *command.Printer) {
 		p.Line("  healed: %s", command.Safe(h))
 	}
 	for _, s := range r.Spaces {
-		line := "  space " + s.Name + ": " + s.State
+		line := "  space " + s.Name + ": " + s.words()
 		if s.Name == r.Space {
 			line += " (default)"
 		}
@@ -223,7 +233,7 @@ func durability(mode string) string {
 // unserved is an error when a space is not served, nil otherwise.
 func unserved(spaces []SpaceLine) error {
 	for _, s := range spaces {
-		if s.State != stateServing {
+		if s.State != stateServing && s.State != stateElsewhere {
 			why := s.Error
 			if why == "" {
 				why = "no reason given"
@@ -238,7 +248,11 @@ func unserved(spaces []SpaceLine) error {
 	return nil
 }
 
-const stateServing = "serving"
+// States of a space that is served: by the node, or by processes that answer for themselves.
+const (
+	stateServing   = "serving"
+	stateElsewhere = "elsewhere"
+)
 
 // runFunc makes a function a command.
 type runFunc func(ctx context.Context, e *command.Env) error

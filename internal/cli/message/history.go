@@ -15,24 +15,30 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-const readLong = `
+const historyLong = `
 Prints stored messages of a channel, oldest first: the last 50, or as --last, --since or --from say. With --all every
 page up to the present end is read; otherwise one page, and a note how to go on when there is more.
 
 Each message is shown with its sender and time as the broker recorded them.
 `
 
+const historyExample = `
+  cotal history general
+  cotal history team.backend --since 2h
+  cotal history general --from 1200 --all --json
+`
+
 const readExample = `
   cotal read general
-  cotal read team.backend --since 2h
-  cotal read general --from 1200 --all --json
+  cotal read general --last 5
 `
 
 // defaultLast is how many messages are read when nothing else is asked.
 const defaultLast = 50
 
-// read prints history.
-type read struct {
+// history prints stored messages.
+type history struct {
+	verb    string // as it was called
 	channel string
 	last    int
 	since   string
@@ -41,23 +47,36 @@ type read struct {
 	all     bool
 }
 
-// NewRead adds `cotal read`.
-func NewRead(t *command.Tree) *cobra.Command {
-	r := &read{}
-	c := t.Add(command.Spec{
-		Use: "read <channel> [flags]", Short: "Print stored messages of a channel", Long: readLong, Example: readExample,
-		Args: command.One("channel", &r.channel), Target: command.TargetPerson, Complete: channels,
-	}, r)
-	f := c.Flags()
-	f.IntVar(&r.last, "last", 0, "the last n messages (default 50)")
-	f.StringVar(&r.since, "since", "", "messages stored since then: a duration (2h, 3d) or a time (2006-01-02T15:04:05Z)")
-	f.Uint64Var(&r.from, "from", 0, "messages from this stream sequence on")
-	f.IntVar(&r.limit, "limit", 0, "most messages of one page")
-	f.BoolVar(&r.all, "all", false, "every page up to the end")
+// NewHistory adds `cotal history` and, below it, `cotal history clear`.
+func NewHistory(t *command.Tree) *cobra.Command {
+	c := newHistory(t, command.Spec{
+		Use: "history <channel> [flags]", Short: "Print stored messages of a channel", Long: historyLong, Example: historyExample,
+	}, "history")
+	c.AddCommand(newClear(t))
 	return c
 }
 
-// PageEnd is the last line of `cotal read --json`.
+// NewRead adds `cotal read`, the same as `cotal history`.
+func NewRead(t *command.Tree) *cobra.Command {
+	return newHistory(t, command.Spec{
+		Use: "read <channel> [flags]", Short: "Print stored messages of a channel, the same as history", Long: historyLong, Example: readExample,
+	}, "read")
+}
+
+func newHistory(t *command.Tree, spec command.Spec, verb string) *cobra.Command {
+	h := &history{verb: verb}
+	spec.Args, spec.Target, spec.Complete = command.One("channel", &h.channel), command.TargetPerson, channels
+	c := t.Add(spec, h)
+	f := c.Flags()
+	f.IntVar(&h.last, "last", 0, "the last n messages (default 50)")
+	f.StringVar(&h.since, "since", "", "messages stored since then: a duration (2h, 3d) or a time (2006-01-02T15:04:05Z)")
+	f.Uint64Var(&h.from, "from", 0, "messages from this stream sequence on")
+	f.IntVar(&h.limit, "limit", 0, "most messages of one page")
+	f.BoolVar(&h.all, "all", false, "every page up to the end")
+	return c
+}
+
+// PageEnd is the last line of `cotal history --json`.
 type PageEnd struct {
 	command.V
 	End       bool   `json:"end"`
@@ -69,21 +88,16 @@ type PageEnd struct {
 }
 
 // Run reads page by page.
-func (r *read) Run(ctx context.Context, e *command.Env) error {
-	req, err := r.request(time.Now())
+func (h *history) Run(ctx context.Context, e *command.Env) error {
+	req, err := h.request(time.Now())
 	if err != nil {
 		return err
 	}
-	t, err := target.Open(e)
+	t, ep, leave, err := target.Enter(ctx, e, target.Looking)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	ep, err := t.Endpoint(ctx, target.Looking)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ep.Close() }()
+	defer leave()
 	end := PageEnd{V: command.V1, End: true, Channel: req.Channel}
 	for {
 		page, err := ep.History(ctx, req)
@@ -93,25 +107,25 @@ func (r *read) Run(ctx context.Context, e *command.Env) error {
 		if err := show(e, page, &end); err != nil {
 			return err
 		}
-		if page.Next == 0 || !r.all {
+		if page.Next == 0 || !h.all {
 			break
 		}
 		e.Progress("%d messages read, %d to go", end.Count, page.Remaining)
 		req.From, req.Last, req.Since = page.Next, 0, 0
 	}
-	return r.finish(e, end)
+	return h.finish(e, end)
 }
 
-func (r *read) request(now time.Time) (wire.HistoryRequest, error) {
-	req := wire.HistoryRequest{Channel: strings.TrimPrefix(r.channel, "#"), Limit: r.limit, From: r.from, Last: r.last}
+func (h *history) request(now time.Time) (wire.HistoryRequest, error) {
+	req := wire.HistoryRequest{Channel: strings.TrimPrefix(h.channel, "#"), Limit: h.limit, From: h.from, Last: h.last}
 	if err := wire.ValidateChannel(req.Channel); err != nil {
 		return req, err
 	}
-	if r.last < 0 || r.limit < 0 {
+	if h.last < 0 || h.limit < 0 {
 		return req, command.Usagef("--last and --limit must not be negative")
 	}
 	set := 0
-	for _, given := range []bool{r.last > 0, r.since != "", r.from > 0} {
+	for _, given := range []bool{h.last > 0, h.since != "", h.from > 0} {
 		if given {
 			set++
 		}
@@ -119,14 +133,14 @@ func (r *read) request(now time.Time) (wire.HistoryRequest, error) {
 	if set > 1 {
 		return req, command.Usagef("--last, --since and --from exclude each other")
 	}
-	if r.since != "" {
-		at, err := Since(r.since, now)
+	if h.since != "" {
+		at, err := Since(h.since, now)
 		if err != nil {
 			return req, err
 		}
 		req.Since = at.UnixMilli()
 	}
-	if set == 0 && !r.all {
+	if set == 0 && !h.all {
 		req.Last = defaultLast
 	}
 	return req, nil
@@ -146,7 +160,7 @@ func show(e *command.Env, page endpoint.HistoryPage, end *PageEnd) error {
 	return nil
 }
 
-func (r *read) finish(e *command.Env, end PageEnd) error {
+func (h *history) finish(e *command.Env, end PageEnd) error {
 	if e.JSON {
 		return e.Each(end, nil)
 	}
@@ -154,7 +168,7 @@ func (r *read) finish(e *command.Env, end PageEnd) error {
 		e.Note("%d stored messages were left out: they do not keep to the contract", end.Skipped)
 	}
 	if end.Next > 0 {
-		e.Note("%d more; go on with: cotal read %s --from %d", end.Remaining, end.Channel, end.Next)
+		e.Note("%d more; go on with: cotal %s %s --from %d", end.Remaining, h.verb, end.Channel, end.Next)
 	}
 	if end.Count == 0 && end.Next == 0 {
 		e.Note("no messages")

@@ -20,8 +20,8 @@ import (
 )
 
 const sendLong = `
-Sends one message as you: to a channel, to one peer, or to anyone with a role. The receipt says under which sequence
-the broker stored it; whether and when somebody reads it is up to them.
+Sends one message as you: to a channel, to one peer, or to anyone with a role. What is printed says under which sequence
+the broker stored it and who is there to read it. What became of it later: cotal receipt.
 `
 
 // NewSend adds `cotal send`.
@@ -38,7 +38,8 @@ With - the text is read from standard input, up to its end. A name written as @n
 `
 
 const msgLong = `
-Posts to a channel. Everyone who reads the channel now gets it; others find it in the history.
+Posts to a channel. Every member gets it: those who are there at once and, when the channel is durable, those who are
+away when they come back. Everybody else finds it in the history.
 ` + textLong
 
 const msgExample = `
@@ -48,7 +49,7 @@ const msgExample = `
 
 const dmLong = `
 Sends a direct message to one peer, named by its principal (local.nova) or by its name when only one peer has it. It is
-kept for a peer that is away.
+kept for a peer that is away. To a peer that does not exist, or was revoked, nothing is sent.
 ` + textLong
 
 const dmExample = `
@@ -57,8 +58,8 @@ const dmExample = `
 `
 
 const askLong = `
-Asks a role. Exactly one of its holders takes the message, now or when one comes. Where the records of the mesh are at
-hand, a role that nobody is granted yet is told.
+Asks a role. Exactly one of its holders takes the message, now or when one comes. A role that nobody is granted yet is
+told; the message then waits.
 ` + textLong
 
 const askExample = `
@@ -123,10 +124,21 @@ type SendResult struct {
 	Stream    string     `json:"stream"`
 	Sequence  uint64     `json:"sequence"`
 	Duplicate bool       `json:"duplicate,omitempty"`
+	// Receipt is the operand of `cotal receipt` for this message.
+	Receipt string `json:"receipt"`
+	// Tier is how far the message came at once: live, stored, nobody, or unknown when delivery did not answer; Reason
+	// says why it is not live.
+	Tier   string `json:"tier"`
+	Reason string `json:"reason,omitempty"`
+	// Live counts who is there to read it, Stored who gets it later.
+	Live   int `json:"live"`
+	Stored int `json:"stored"`
 	// Recipient is what the roster said about the peer of a direct message when it was sent.
 	Recipient string `json:"recipient,omitempty"`
 	// Holders is how many names were granted the role that was asked; absent when there were no records to look into.
 	Holders *int `json:"holders,omitempty"`
+
+	outlook string // what becomes of it, in words
 }
 
 func (r SendResult) human(p *command.Printer) {
@@ -141,18 +153,8 @@ func (r SendResult) human(p *command.Printer) {
 	if r.Duplicate {
 		line += ", stored before"
 	}
-	switch r.Kind {
-	case view.KindDirect:
-		line += "; recipient " + r.Recipient + " at send"
-	case view.KindRole:
-		if r.Holders != nil && *r.Holders == 0 {
-			line += "; nobody is granted role " + r.To + " yet; it waits"
-		} else {
-			line += "; one holder of the role will take it"
-		}
-	}
-	p.Line("%s", line)
-	p.Line("  %s", p.Dim("from "+r.From+" in space "+string(r.Space)+", id "+command.Safe(r.ID)))
+	p.Line("%s; %s", line, r.outlook)
+	p.Line("  %s", p.Dim("from "+r.From+" in space "+string(r.Space)+", id "+command.Safe(r.Receipt)))
 }
 
 // Run sends.
@@ -161,43 +163,63 @@ func (s *send) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	t, err := target.Open(e)
+	t, ep, leave, err := target.Enter(ctx, e, target.Speaking)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	ep, err := t.Endpoint(ctx, target.Speaking)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ep.Close() }()
+	defer leave()
 	res := SendResult{V: command.V1, Space: ep.Space(), From: ep.Principal().String(), Kind: s.kind, To: s.to}
-	var receipt endpoint.Receipt
-	switch s.kind {
-	case view.KindChannel:
-		res.To = strings.TrimPrefix(s.to, "#")
-		receipt, err = ep.Post(ctx, res.To, draft)
-	case view.KindRole:
-		if receipt, err = ep.Ask(ctx, res.To, draft); err != nil {
-			break
-		}
-		// What is stored is reported whether or not the records can be read.
-		if n, known, herr := t.Holders(ctx, res.To); known && herr == nil {
-			res.Holders = &n
-		}
-	default:
-		var peer target.Peer
-		if peer, err = t.FindPeer(ctx, ep, strings.TrimPrefix(s.to, "@")); err != nil {
-			return err
-		}
-		res.To, res.Recipient = peer.Principal, peer.Status
-		receipt, err = ep.Direct(ctx, peer.ID(), draft)
-	}
+	receipt, err := s.dispatch(ctx, t, ep, draft, &res)
 	if err != nil {
 		return s.explain(t.ExplainSilence(ctx, err), ep.Identity(), res.To)
 	}
 	res.ID, res.Stream, res.Sequence, res.Duplicate = receipt.ID, receipt.Stream, receipt.Sequence, receipt.Duplicate
-	return e.Print(res, res.human)
+	res.Receipt = ReceiptOperand(res.Kind, res.ID, res.Sequence)
+	if err := e.Print(res, res.human); err != nil {
+		return err
+	}
+	if res.Kind == view.KindRole && res.Tier == wire.ReachNobody {
+		e.Note("note: it waits for ever; what waits for whom: cotal role list")
+	}
+	return nil
+}
+
+// dispatch asks who would get the message, sends it, and notes both in res.
+func (s *send) dispatch(ctx context.Context, t *target.Target, ep *endpoint.Endpoint, d endpoint.Draft, res *SendResult) (endpoint.Receipt, error) {
+	reached := func(r wire.ReachReply) {
+		res.Tier, res.Reason, res.Live, res.Stored = r.Tier, r.Reason, r.Live, r.Stored
+	}
+	switch s.kind {
+	case view.KindChannel:
+		res.To = strings.TrimPrefix(s.to, "#")
+		if err := wire.ValidateChannel(res.To); err != nil {
+			return endpoint.Receipt{}, err
+		}
+		r := target.Reach(ctx, ep, wire.ReachRequest{Channel: res.To})
+		reached(r)
+		res.outlook = view.ToChannel(r)
+		return ep.Post(ctx, res.To, d)
+	case view.KindRole:
+		if err := wire.ValidateRole(res.To); err != nil {
+			return endpoint.Receipt{}, err
+		}
+		r := target.Reach(ctx, ep, wire.ReachRequest{Role: res.To})
+		reached(r)
+		res.outlook = view.ToRole(res.To, r)
+		receipt, err := ep.Ask(ctx, res.To, d)
+		// What is stored is reported whether or not the records can be read.
+		if n, known, herr := t.Holders(ctx, res.To); err == nil && known && herr == nil {
+			res.Holders = &n
+		}
+		return receipt, err
+	}
+	peer, r, err := t.ReachPeer(ctx, ep, strings.TrimPrefix(s.to, "@"))
+	if err != nil {
+		return endpoint.Receipt{}, err
+	}
+	reached(r)
+	res.To, res.Recipient, res.outlook = peer.Principal, peer.Status, view.ToPeer(peer, r)
+	return ep.Direct(ctx, peer.ID(), d)
 }
 
 func (s *send) explain(err error, id trust.Identity, to string) error {
@@ -206,7 +228,7 @@ func (s *send) explain(err error, id trust.Identity, to string) error {
 		if s.id != "" {
 			return command.Hint(err, "it may be stored; sending it again with --id "+s.id+" within two minutes stores nothing twice")
 		}
-		return command.Hint(err, "it may be stored; look before sending it again: cotal read")
+		return command.Hint(err, "it may be stored; look before sending it again: cotal history, cotal receipt")
 	case wire.CodePermissionDenied:
 		if s.kind == view.KindChannel && id.Profile == trust.Agent { // a list that is named replaces the one before
 			want := strings.Join(append(slices.Clone(id.Publish), to), ",")

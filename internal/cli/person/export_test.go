@@ -15,6 +15,7 @@ const (
 	VerbAsk     = int(verbAsk)
 	VerbStatus  = int(verbStatus)
 	VerbChannel = int(verbChannel)
+	VerbLeave   = int(verbLeave)
 	VerbHelp    = int(verbHelp)
 	VerbQuit    = int(verbQuit)
 )

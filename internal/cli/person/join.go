@@ -14,24 +14,29 @@ import (
 )
 
 const joinLong = `
-Takes part in the space from this terminal: others see you in the roster, what is posted to the channels you follow is
-printed as it comes, and so are direct messages to you. A line you type is posted to the current channel.
+Takes part in the space from this terminal: others see you in the roster, what is posted to the channels you join is printed
+as it comes, and so are direct messages to you. A line you type is posted to the current channel, the first that is named.
+
+Joining makes you a member of the channels. What is posted to a durable channel while you are away waits for you: the next
+join shows it first, marked as missed. Ending the session keeps the membership; cotal leave ends it.
 
   /who                who is here
   /dm <peer> <text>   send a direct message
   /ask <role> <text>  ask anyone with a role
   /status <s> [text]  say what you are doing: idle, waiting or working
-  /channel <name>     make another channel the current one
-  /quit               leave (also Ctrl-D)
+  /channel <name>     join a channel and make it the current one
+  /leave <channel>    end your membership of a channel
+  /quit               end the session (also Ctrl-D)
 
-Without a terminal the lines come from standard input and the command leaves when it ends. An operand cotal://host/space
-(cotals:// for TLS) names the mesh instead of the flags; a link carries no more than an open mesh needs.
+Without a terminal the lines come from standard input, and the command ends when that has ended and everything missed is
+shown. An operand cotal://host/space (cotals:// for TLS) names the mesh instead of the flags; a link carries no more than an
+open mesh needs.
 `
 
 const joinExample = `
   cotal join
-  cotal join --channel team.backend --channel 'alerts.>'
-  printf 'build %s is done\n' 42 | cotal join --channel general
+  cotal join team.backend 'alerts.>'
+  printf 'build %s is done\n' 42 | cotal join general
 `
 
 // join takes part in a space.
@@ -49,13 +54,29 @@ const (
 // NewJoin adds `cotal join`.
 func NewJoin(t *command.Tree) *cobra.Command {
 	j := &join{}
+	var operands []string
 	c := t.Add(command.Spec{
-		Use: "join [link] [flags]", Short: "Take part from this terminal", Long: joinLong, Example: joinExample,
-		Args: command.Maybe("link", &j.link), Target: command.TargetPerson,
+		Use: "join [link] [channel...] [flags]", Short: "Take part from this terminal", Long: joinLong, Example: joinExample,
+		Args: func(args []string) error {
+			for _, a := range args {
+				switch {
+				case !strings.Contains(a, "://"):
+					operands = append(operands, a)
+				case j.link != "":
+					return command.Usagef("want at most one link")
+				default:
+					j.link = a
+				}
+			}
+			return nil
+		},
+		Target:   command.TargetPerson,
+		Complete: func(ctx context.Context, e *command.Env, _ []string) []string { return target.CompleteChannels(ctx, e) },
 	}, j)
 	f := c.Flags()
-	f.StringSliceVar(&j.channels, "channel", nil, "channel or pattern to follow, may be repeated; the first channel is the current one (default general)")
-	f.IntVar(&j.history, "history", defaultHistory, "how many stored messages of the current channel to show first")
+	f.StringSliceVar(&j.channels, "channel", nil, "channel or pattern to join, the same as an operand, may be repeated (default general)")
+	f.IntVar(&j.history, "history", defaultHistory, "how many stored messages of the current channel to show to who was no member yet")
+	c.PreRun = func(*cobra.Command, []string) { j.channels = append(operands, j.channels...) }
 	_ = c.RegisterFlagCompletionFunc("channel", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return target.CompleteChannels(c.Context(), t.Env), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -126,6 +147,12 @@ func (j *join) follow(link *wire.Link) (patterns []string, current string, err e
 	return out, current, nil
 }
 
+// end is how a session ends at the person's wish.
+func (s *session) end() error {
+	s.farewell()
+	return s.outcome()
+}
+
 // loop does what each line asks for, until the person leaves.
 func (s *session) loop(ctx context.Context) error {
 	for {
@@ -137,7 +164,10 @@ func (s *session) loop(ctx context.Context) error {
 			return s.outputError()
 		case l := <-s.screen.lines:
 			if errors.Is(l.err, io.EOF) {
-				return s.outcome()
+				if !s.screen.interactive {
+					s.catchUp(ctx)
+				}
+				return s.end()
 			}
 			if l.err != nil {
 				return l.err
@@ -147,7 +177,7 @@ func (s *session) loop(ctx context.Context) error {
 				err = s.do(ctx, a)
 			}
 			if errors.Is(err, errQuit) {
-				return s.outcome()
+				return s.end()
 			}
 			if err != nil {
 				s.refuse(ctx, err)

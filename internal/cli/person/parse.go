@@ -26,6 +26,7 @@ const (
 	verbStatus
 	verbChannel
 	verbChannels
+	verbLeave
 	verbHelp
 	verbQuit
 )
@@ -35,10 +36,11 @@ const help = `plain text         post to the current channel; // begins a text w
 /dm <peer> <text>  send a direct message
 /ask <role> <text> ask anyone with a role
 /status <s> [text] say what you are doing: idle, waiting or working
-/channel <name>    make another channel the current one
+/channel <name>    join a channel and make it the current one
 /channels          list the channels
+/leave <channel>   end your membership of a channel
 /help              this list
-/quit              leave`
+/quit              end the session`
 
 // parse reads one line. It knows the grammar, not who is there.
 func parse(line string) (action, error) {
@@ -67,6 +69,12 @@ func parse(line string) (action, error) {
 		}
 		ch := strings.TrimPrefix(rest, "#")
 		return action{verb: verbChannel, to: ch}, wire.ValidateChannel(ch)
+	case "leave":
+		if rest == "" {
+			return action{}, command.Usagef("usage: /leave <channel>")
+		}
+		pt := strings.TrimPrefix(rest, "#")
+		return action{verb: verbLeave, to: pt}, wire.ValidatePattern(pt)
 	case "channels":
 		return action{verb: verbChannels}, nil
 	case "help", "?":

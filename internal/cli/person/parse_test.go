@@ -25,6 +25,7 @@ func TestParse(t *testing.T) {
 		{"/status waiting", person.VerbStatus, "waiting", ""},
 		{"/status working on it", person.VerbStatus, "working", "on it"},
 		{"/channel #team.x", person.VerbChannel, "team.x", ""},
+		{"/leave #team.>", person.VerbLeave, "team.>", ""},
 		{"/help", person.VerbHelp, "", ""},
 		{"/quit", person.VerbQuit, "", ""},
 	} {
@@ -33,7 +34,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("parse %q = %d %q %q, %v; want %d %q %q", tt.line, v, to, text, err, tt.verb, tt.to, tt.text)
 		}
 	}
-	for _, line := range []string{"/", "/dm", "/dm nova", "/ask", "/status", "/status offline", "/channel", "/channel a..b", "/channel team.>", "/nope"} {
+	for _, line := range []string{"/", "/dm", "/dm nova", "/ask", "/status", "/status offline", "/channel", "/channel a..b", "/channel team.>", "/leave", "/leave a..b", "/nope"} {
 		if _, _, _, err := person.Parse(line); wire.CodeOf(err) != wire.CodeBadRequest {
 			t.Errorf("parse %q = %v, want bad-request", line, err)
 		}

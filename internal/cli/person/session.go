@@ -25,7 +25,7 @@ type session struct {
 	t       *target.Target
 	ep      *endpoint.Endpoint
 	current string   // channel of plain text; used by the loop alone
-	joined  []string // patterns; used by the loop alone
+	members []member // in the order they were joined; used by the loop alone
 	refused int      // lines that were not done; used by the loop alone
 	first   error    // why the first of them was not
 
@@ -58,18 +58,13 @@ func (s *session) leave() {
 func (s *session) begin(ctx context.Context, patterns []string, current string, history int) error {
 	s.current = current
 	s.say("you are %s in space %s; /help lists the commands", s.ep.Principal(), s.ep.Space())
-	if current != "" && history > 0 {
-		if err := s.backlog(ctx, history); err != nil && ctx.Err() == nil {
-			s.say("no history of #%s: %s", current, command.Safe(err.Error()))
-		}
-	}
+	before := s.memberships(ctx)
 	for _, p := range patterns {
-		err := s.listen(ctx, p)
-		if errors.Is(err, wire.ErrPermissionDenied) && s.posts(p) {
-			s.say("what others say in #%s is not shown: your credential may post there and not read", p)
-			continue
+		n := 0
+		if p == current {
+			n = history
 		}
-		if err != nil {
+		if err := s.join(ctx, p, n, before[p]); err != nil {
 			return err
 		}
 	}
@@ -91,37 +86,9 @@ func (s *session) posts(pattern string) bool {
 	return id.Profile == trust.Operator || slices.ContainsFunc(id.Publish, func(have string) bool { return wire.PatternCovers(have, pattern) })
 }
 
-// backlog shows the last stored messages, as far as the channel's settings show them to those who join.
-func (s *session) backlog(ctx context.Context, n int) error {
-	page, err := s.ep.History(ctx, wire.HistoryRequest{Channel: s.current, Last: n, Replay: true})
-	if err != nil {
-		return err
-	}
-	for _, d := range page.Messages {
-		s.show(d)
-	}
-	return nil
-}
-
-func (s *session) listen(ctx context.Context, pattern string) error {
-	if slices.ContainsFunc(s.joined, func(have string) bool { return wire.PatternCovers(have, pattern) }) {
-		return nil
-	}
-	_, err := s.ep.Listen(ctx, pattern, func(d *endpoint.Delivery) {
-		if d.Sender != s.ep.Principal() { // what the person said is on the screen already
-			s.show(d)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	s.joined = append(s.joined, pattern)
-	return nil
-}
-
-// settle shows a direct or role message; shown, it is handled.
+// settle shows a message; shown, it is handled. What the person said is on the screen already.
 func (s *session) settle(ctx context.Context, d *endpoint.Delivery) {
-	if s.show(d) {
+	if d.Kind == wire.KindChannel && d.Sender == s.ep.Principal() || s.show(d) {
 		_ = d.Ack(context.WithoutCancel(ctx))
 		return
 	}
@@ -131,6 +98,7 @@ func (s *session) settle(ctx context.Context, d *endpoint.Delivery) {
 // show prints a message and reports whether it could.
 func (s *session) show(d *endpoint.Delivery) bool {
 	en := view.EntryOf(d)
+	en.Missed = d.Replayed
 	return s.print(en, en.Text)
 }
 
@@ -305,14 +273,13 @@ func (s *session) do(ctx context.Context, a action) error {
 		s.say("you are %s", command.Safe(doing(a.to, a.text)))
 		return nil
 	case verbChannel:
-		err := s.listen(ctx, a.to)
-		if errors.Is(err, wire.ErrPermissionDenied) && s.posts(a.to) {
-			s.say("what others say in #%s is not shown: your credential may post there and not read", a.to)
-		} else if err != nil {
+		if err := s.join(ctx, a.to, 0, false); err != nil {
 			return err
 		}
 		s.current = a.to
 		return nil
+	case verbLeave:
+		return s.part(ctx, a.to)
 	}
 	return s.send(ctx, a)
 }
@@ -322,7 +289,7 @@ func (s *session) send(ctx context.Context, a action) error {
 	draft.Mentions = view.Mentions(a.text, nil)
 	switch a.verb {
 	case verbDirect:
-		peer, err := s.t.FindPeer(ctx, s.ep, a.to)
+		peer, reach, err := s.t.ReachPeer(ctx, s.ep, a.to)
 		if err != nil {
 			return err
 		}
@@ -330,18 +297,15 @@ func (s *session) send(ctx context.Context, a action) error {
 		if err != nil {
 			return err
 		}
-		s.receipt(r, view.KindDirect, peer.Principal, "; recipient "+peer.Status)
+		s.receipt(r, view.KindDirect, peer.Principal, reach, view.ToPeer(peer, reach))
 		return nil
 	case verbAsk:
+		reach := target.Reach(ctx, s.ep, wire.ReachRequest{Role: a.to})
 		r, err := s.ep.Ask(ctx, a.to, draft)
 		if err != nil {
 			return err
 		}
-		more := ""
-		if n, known, err := s.t.Holders(ctx, a.to); known && err == nil && n == 0 {
-			more = "; nobody is granted that role yet, it waits"
-		}
-		s.receipt(r, view.KindRole, a.to, more)
+		s.receipt(r, view.KindRole, a.to, reach, view.ToRole(a.to, reach))
 		return nil
 	}
 	if s.current == "" {
@@ -351,7 +315,7 @@ func (s *session) send(ctx context.Context, a action) error {
 	if err != nil {
 		return err
 	}
-	s.receipt(r, view.KindChannel, s.current, "")
+	s.receipt(r, view.KindChannel, s.current, wire.ReachReply{}, "")
 	return nil
 }
 
@@ -362,19 +326,24 @@ type Receipt struct {
 	Kind     string `json:"kind"`
 	To       string `json:"to"`
 	Sequence uint64 `json:"sequence"`
+	// Tier is as in `cotal send --json`; absent for a channel, which is not asked about for each line.
+	Tier string `json:"tier,omitempty"`
 }
 
-// receipt says what is known about a sent line: where the broker stored it.
-func (s *session) receipt(r endpoint.Receipt, kind, to, more string) {
+// receipt says what is known about a sent line: where the broker stored it, and who is there.
+func (s *session) receipt(r endpoint.Receipt, kind, to string, reach wire.ReachReply, outlook string) {
 	if s.screen.env.JSON {
-		s.print(Receipt{V: command.V1, Sent: r.ID, Kind: kind, To: to, Sequence: r.Sequence}, nil)
+		s.print(Receipt{V: command.V1, Sent: r.ID, Kind: kind, To: to, Sequence: r.Sequence, Tier: reach.Tier}, nil)
 		return
 	}
 	mark := ""
 	if kind == view.KindChannel {
 		mark = "#"
 	}
-	s.say("→ %s%s stored seq %s%s", mark, command.Safe(to), strconv.FormatUint(r.Sequence, 10), more)
+	if outlook != "" {
+		outlook = "; " + outlook
+	}
+	s.say("→ %s%s stored seq %s%s", mark, command.Safe(to), strconv.FormatUint(r.Sequence, 10), outlook)
 }
 
 // Who is what /who prints with --json.
@@ -384,7 +353,7 @@ type Who struct {
 }
 
 func (s *session) who(ctx context.Context) error {
-	peers, since, err := target.Roster(ctx, s.ep)
+	peers, since, err := target.Roster(ctx, s.ep, false)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 
-	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -32,6 +31,6 @@ func ChannelConfig(ctx context.Context, ep *endpoint.Endpoint, key string) (wire
 // SetChannel writes a record through delivery.
 func SetChannel(ctx context.Context, ep *endpoint.Endpoint, req wire.ChannelSetRequest) (wire.ChannelSetReply, error) {
 	var reply wire.ChannelSetReply
-	err := ep.Call(ctx, control.Target{Endpoint: wire.DeliveryEndpoint, Command: wire.CommandChannelSet}, req, &reply)
+	err := Ask(ctx, ep, wire.CommandChannelSet, req, &reply)
 	return reply, err
 }

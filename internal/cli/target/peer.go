@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,17 +21,24 @@ type Peer struct {
 	Status    string    `json:"status"`
 	Activity  string    `json:"activity,omitempty"`
 	Seen      time.Time `json:"seen,omitzero"`
+	// Gone is how a peer that is offline went: left, silent or disconnected.
+	Gone string `json:"gone,omitempty"`
 }
 
-// StatusAbsent is the status of a peer that the roster does not list.
-const StatusAbsent = "not present"
+// Statuses besides those that a peer gives itself.
+const (
+	// StatusAbsent: the roster does not list the peer.
+	StatusAbsent = "not present"
+	// StatusUnknown: nobody could be asked.
+	StatusUnknown = "not known"
+)
 
 // PeerOf describes an entry of the roster.
 func PeerOf(en wire.RosterEntry) Peer {
 	p := en.Presence
 	return Peer{
 		Principal: en.Principal, Name: p.Card.Name, Kind: p.Card.Kind, Role: p.Card.Role, Status: string(p.Status),
-		Activity: p.Activity, Seen: time.UnixMilli(en.SeenMS).UTC(),
+		Activity: p.Activity, Seen: time.UnixMilli(en.SeenMS).UTC(), Gone: en.Gone,
 	}
 }
 
@@ -44,17 +52,20 @@ func (p Peer) ID() wire.Principal {
 }
 
 // Here reports whether the peer was there when the roster was read.
-func (p Peer) Here() bool { return p.Status != string(wire.StatusOffline) && p.Status != StatusAbsent }
+func (p Peer) Here() bool {
+	return p.Status != string(wire.StatusOffline) && p.Status != StatusAbsent && p.Status != StatusUnknown
+}
 
-// Roster lists who is there. Since is set when delivery has lost sight of the space since then.
-func Roster(ctx context.Context, ep *endpoint.Endpoint) (peers []Peer, since time.Time, err error) {
+// Roster lists who is there, with all also who is gone and remembered. Since is set when delivery has lost sight of the
+// space since then.
+func Roster(ctx context.Context, ep *endpoint.Endpoint, all bool) (peers []Peer, since time.Time, err error) {
 	r, err := ep.Roster(ctx)
 	if err != nil {
 		return []Peer{}, time.Time{}, err
 	}
 	peers = make([]Peer, 0, len(r.Entries))
 	for _, en := range r.Entries {
-		if p := PeerOf(en); p.Here() {
+		if p := PeerOf(en); all || p.Here() {
 			peers = append(peers, p)
 		}
 	}
@@ -65,18 +76,15 @@ func Roster(ctx context.Context, ep *endpoint.Endpoint) (peers []Peer, since tim
 // peer calls itself never decides where a message goes.
 //
 // With the records of the project at hand only who holds a grant is found, whatever the case of the name as long as one
-// grant fits. Without them the name is taken at its word, so that a message waits for its principal alone.
+// grant fits. Without them the name is taken at its word, so that a message waits for its principal alone. When delivery
+// gives no answer the status of the peer is not known.
 //
 // Errors: bad-request for what is neither; not-found when nobody is called so or holds that grant any more; conflict when
 // several are, or when only display names say so.
 func (t *Target) FindPeer(ctx context.Context, ep *endpoint.Endpoint, name string) (Peer, error) {
-	r, err := ep.Roster(ctx)
+	known, status, err := t.seen(ctx, ep)
 	if err != nil {
-		return Peer{}, t.Explain(err)
-	}
-	known := make([]Peer, len(r.Entries))
-	for i, en := range r.Entries {
-		known[i] = PeerOf(en)
+		return Peer{}, err
 	}
 	var grants []trust.Grant // nil: nobody can be asked
 	if t.node != nil {
@@ -85,7 +93,29 @@ func (t *Target) FindPeer(ctx context.Context, ep *endpoint.Endpoint, name strin
 		}
 		grants = append([]trust.Grant{}, grants...)
 	}
-	return find(known, grants, name)
+	p, err := find(known, grants, name)
+	if p.Status == StatusAbsent {
+		p.Status = status
+	}
+	return p, err
+}
+
+// seen is who the roster lists, and the status of everybody else.
+func (t *Target) seen(ctx context.Context, ep *endpoint.Endpoint) (known []Peer, status string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
+	defer cancel()
+	r, err := ep.Roster(ctx)
+	switch {
+	case Silent(err):
+		return nil, StatusUnknown, nil
+	case err != nil:
+		return nil, "", t.Explain(err)
+	}
+	known = make([]Peer, len(r.Entries))
+	for i, en := range r.Entries {
+		known[i] = PeerOf(en)
+	}
+	return known, StatusAbsent, nil
 }
 
 func find(known []Peer, grants []trust.Grant, name string) (Peer, error) {
@@ -98,26 +128,30 @@ func find(known []Peer, grants []trust.Grant, name string) (Peer, error) {
 		return pick(known, id), nil
 	}
 	var fits []string
+	revoked := false
 	for _, g := range grants {
 		switch p := g.Principal(); {
 		case g.State != trust.GrantActive:
+			revoked = revoked || err == nil && p == id
 		case err == nil && p == id:
 			return pick(known, p), nil
 		case !dotted && p.Owner == wire.LocalOwner && strings.EqualFold(p.Actor, name):
 			fits = append(fits, p.String())
 		}
 	}
-	switch len(fits) {
-	case 1:
+	switch {
+	case len(fits) == 1:
 		p, err := wire.ParsePrincipal(fits[0])
 		if err != nil {
 			return Peer{}, err
 		}
 		return pick(known, p), nil
-	case 0:
-		return Peer{}, nobody(known, name)
+	case len(fits) > 1:
+		return Peer{}, ambiguous(name, fits)
+	case revoked:
+		return Peer{}, command.Hint(wire.Errorf(wire.CodeNotFound, "%q was revoked", id), "grant the name anew: cotal mint "+id.Actor)
 	}
-	return Peer{}, ambiguous(name, fits)
+	return Peer{}, Nobody(known, grants, name)
 }
 
 // principalOf is the principal that a name spells out.
@@ -138,20 +172,44 @@ func pick(known []Peer, id wire.Principal) Peer {
 	return Peer{Principal: id.String(), Name: id.Actor, Status: StatusAbsent}
 }
 
-// nobody is the refusal of a name that no principal bears. Anybody may call itself so; those who do are listed.
-func nobody(known []Peer, name string) error {
-	var ids []string
+// Nobody is the refusal of a name that no principal bears. Anybody may call itself so; those who do are listed, and the
+// names that are near it.
+func Nobody(known []Peer, grants []trust.Grant, name string) error {
+	var claim, near []string
 	for _, p := range known {
 		if p.Principal != name && (strings.EqualFold(p.Name, name) || strings.EqualFold(p.ID().Actor, name)) {
-			ids = append(ids, p.Principal)
+			claim = append(claim, p.Principal)
+		}
+		if grants == nil {
+			near = appendNear(near, name, p.ID())
 		}
 	}
-	if len(ids) > 0 {
-		return command.Hint(wire.Errorf(wire.CodeConflict, "%q is no principal, only what %s calls itself", name, strings.Join(ids, ", ")),
-			"a name of one's own choice proves nothing; if that is whom you mean, name it by its principal: "+ids[0])
+	if len(claim) > 0 {
+		return command.Hint(wire.Errorf(wire.CodeConflict, "%q is no principal, only what %s calls itself", name, strings.Join(claim, ", ")),
+			"a name of one's own choice proves nothing; if that is whom you mean, name it by its principal: "+claim[0])
 	}
-	return command.Hint(wire.Errorf(wire.CodeNotFound, "nobody in the space is called %q", name),
-		"who is there: cotal status", "who may be: cotal grants")
+	for _, g := range grants {
+		if g.State == trust.GrantActive {
+			near = appendNear(near, name, g.Principal())
+		}
+	}
+	err := command.Hint(wire.Errorf(wire.CodeNotFound, "nobody in the space is called %q", name), "who is there: cotal roster --all", "who may be: cotal grants")
+	if len(near) > 0 {
+		err = command.Hint(err, "did you mean: "+strings.Join(near, ", "))
+	}
+	return err
+}
+
+// appendNear adds the principal when its name is near the one that was typed.
+func appendNear(near []string, name string, id wire.Principal) []string {
+	_, actor, dotted := strings.Cut(name, ".")
+	if !dotted {
+		actor = name
+	}
+	if command.Near(strings.ToLower(actor), strings.ToLower(id.Actor)) && !slices.Contains(near, id.String()) {
+		return append(near, id.String())
+	}
+	return near
 }
 
 func ambiguous(name string, ids []string) error {

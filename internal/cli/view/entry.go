@@ -29,6 +29,9 @@ type Entry struct {
 	Sequence uint64    `json:"sequence"`
 	Time     time.Time `json:"time"`
 	Message  *Claim    `json:"message"`
+	// Missed says that it was posted while its reader was away; Mentioned that it is shown because it names its reader.
+	Missed    bool `json:"missed,omitempty"`
+	Mentioned bool `json:"mentioned,omitempty"`
 }
 
 // Text writes the entry for a person: one line, and the further lines of its text indented under it, so that no
@@ -40,6 +43,9 @@ func (en Entry) Text(p *command.Printer) {
 		where = "(direct)"
 	case KindRole:
 		where = "(role " + command.Safe(en.Message.ToService) + ")"
+	}
+	if en.Missed {
+		where = "missed " + where
 	}
 	p.Line("%s %s %s: %s", p.Dim(stamp(en.Time, time.Now())), where, p.Bold(command.Safe(Speaker(en.Sender, en.Message))), command.SafeBody(Content(en.Message), "  │ "))
 }
@@ -83,7 +89,7 @@ func Content(m *Claim) string {
 // EntryOf describes a received message.
 func EntryOf(d *endpoint.Delivery) Entry {
 	en := Entry{V: command.V1, Kind: KindChannel, Sender: d.Sender.String(), Channel: d.Channel, Sequence: d.Sequence,
-		Time: d.Time.UTC().Truncate(time.Millisecond), Message: (*Claim)(d.Message)}
+		Time: d.Time.UTC().Truncate(time.Millisecond), Message: (*Claim)(d.Message), Mentioned: d.Mentioned}
 	switch d.Kind {
 	case wire.KindDirect:
 		en.Kind = KindDirect

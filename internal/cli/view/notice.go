@@ -31,6 +31,20 @@ func EventName(ev endpoint.Event) string {
 		return "queue-lost"
 	case endpoint.EventRenewalFailed:
 		return "renewal-failed"
+	case endpoint.EventBackstop:
+		return "backstop"
+	case endpoint.EventCaughtUp:
+		return "caught-up"
+	case endpoint.EventLoss:
+		return "loss"
+	case endpoint.EventMembershipEnded:
+		return "membership-ended"
+	case endpoint.EventUndelivered:
+		return "undelivered"
+	case endpoint.EventGaveUp:
+		return "gave-up"
+	case endpoint.EventQueueFull:
+		return "queue-full"
 	}
 	return ""
 }

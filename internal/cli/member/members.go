@@ -1,0 +1,128 @@
+// Package member holds the commands about who is a member of which channel: members, leave.
+//
+// A member of a durable channel gets everything that is posted while it is one, also what is posted while it is away.
+// cotal join makes a member; ending a session does not end the membership, leaving does.
+package member
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const membersLong = `
+Lists who is a member of which channels, as far as you may read them: of all, or of the one that is named.
+
+  there     connected, and a member that would miss nothing if it were not
+  away      not connected; gets what is posted now when it comes back
+  live      connected, and gets nothing of what is posted while it is not
+  left      no longer a member, and has not read all of the time when it was
+`
+
+const membersExample = `
+  cotal members
+  cotal members general --json
+`
+
+// members lists memberships.
+type members struct {
+	channel string
+}
+
+// NewMembers adds `cotal members`.
+func NewMembers(t *command.Tree) *cobra.Command {
+	m := &members{}
+	return t.Add(command.Spec{
+		Use: "members [channel] [flags]", Short: "List who is a member of which channels", Long: membersLong, Example: membersExample,
+		Args: command.Maybe("channel", &m.channel), Target: command.TargetPerson, Complete: channels,
+	}, m)
+}
+
+func channels(ctx context.Context, e *command.Env, args []string) []string {
+	if len(args) > 0 {
+		return nil
+	}
+	return target.CompleteChannels(ctx, e)
+}
+
+// MembersResult is what `cotal members --json` prints.
+type MembersResult struct {
+	command.V
+	Space   wire.Space        `json:"space"`
+	Channel string            `json:"channel,omitempty"`
+	Members []wire.MemberInfo `json:"members"`
+	// LiveAt is when the broker's connections were last looked at; absent when they could not be.
+	LiveAt time.Time `json:"liveAt,omitzero"`
+}
+
+// Run lists, page by page.
+func (m *members) Run(ctx context.Context, e *command.Env) error {
+	req := wire.MembershipsRequest{Channel: strings.TrimPrefix(m.channel, "#")}
+	if req.Channel != "" {
+		if err := wire.ValidateChannel(req.Channel); err != nil {
+			return err
+		}
+	}
+	t, ep, leave, err := target.Enter(ctx, e, target.Looking)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	all, at, err := target.Memberships(ctx, ep, req)
+	if err != nil {
+		return t.Explain(err)
+	}
+	res := MembersResult{V: command.V1, Space: ep.Space(), Channel: req.Channel, Members: all, LiveAt: at}
+	return e.Print(res, res.human)
+}
+
+func (r MembersResult) human(p *command.Printer) {
+	var rows [][]string
+	for _, m := range r.Members {
+		rows = append(rows, lines(m, !r.LiveAt.IsZero())...)
+	}
+	switch {
+	case len(rows) > 0:
+		p.Table([]string{"principal", "channel", "is"}, rows)
+	case r.Channel != "":
+		p.Line("nobody is a member of #%s in space %s", command.Safe(r.Channel), r.Space)
+	default:
+		p.Line("nobody is a member of a channel in space %s", r.Space)
+	}
+	if r.LiveAt.IsZero() {
+		p.Line("who is connected at the moment is not known")
+	}
+}
+
+// lines are one row for each pattern of a member.
+func lines(m wire.MemberInfo, known bool) [][]string {
+	var rows [][]string
+	durable := map[string]bool{}
+	for _, d := range m.Durable {
+		durable[d.Pattern] = true
+		is := "durable"
+		switch there := slices.Contains(m.Live, d.Pattern); {
+		case d.Left > 0:
+			is = "left"
+		case known && there:
+			is = "there"
+		case known:
+			is = "away"
+		}
+		rows = append(rows, []string{m.Principal, view.Channel(d.Pattern), is})
+	}
+	for _, pt := range m.Live {
+		if !durable[pt] {
+			rows = append(rows, []string{m.Principal, view.Channel(pt), "live"})
+		}
+	}
+	return rows
+}

@@ -1,0 +1,290 @@
+package message
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/wire"
+)
+
+const receiptLong = `
+Says what became of a message that you sent or received, with one line for each recipient: stored (nobody was given it
+yet), handed-over, handled, answered, dead (it is not handed over any more; an operator can put it back), or gone (it is
+no longer stored, so nothing more can be known).
+
+The id is what cotal send printed. For a message to a role it is id@sequence: done work is no longer stored, and only its
+place in the queue tells what became of it. An id of your own choice (send --id) names no time; --since says how far back
+to look for it, and --kind with id@sequence where it is.
+
+With --wait it looks again until the message is handled, or answered with --answer, by every recipient. Exit code 5 then
+says that it is dead, 8 that the time was over first. With --trace an operator asks about any message of the space.
+`
+
+const receiptExample = `
+  cotal receipt 01jq3k6s2p6rdj2m4v7n8x9y0z
+  cotal receipt 01jq3k6s2p6rdj2m4v7n8x9y0z@7 --wait 5m
+  cotal receipt build-42 --since 2h --trace --json
+`
+
+// receipt asks what became of a message.
+type receipt struct {
+	operand string
+	kind    string
+	since   string
+	trace   bool
+	answer  bool
+	wait    time.Duration
+}
+
+// Pauses between two looks of --wait: short at first, then longer.
+const (
+	lookSoon  = 100 * time.Millisecond
+	lookLater = 2 * time.Second
+)
+
+// defaultSince is how far back an id that names no time is looked for.
+const defaultSince = 24 * time.Hour
+
+// NewReceipt adds `cotal receipt`.
+func NewReceipt(t *command.Tree) *cobra.Command {
+	r := &receipt{}
+	c := t.Add(command.Spec{
+		Use: "receipt <id> [flags]", Short: "Say what became of a message", Long: receiptLong, Example: receiptExample,
+		Args: command.One("id", &r.operand), Target: command.TargetPerson,
+	}, r)
+	f := c.Flags()
+	f.StringVar(&r.kind, "kind", "", "channel, direct or role, when the id has a sequence (default role)")
+	f.StringVar(&r.since, "since", "", "how far back to look for an id that names no time: a duration or a time (default 24h)")
+	f.BoolVar(&r.trace, "trace", false, "as an operator: any message, whoever sent it")
+	f.BoolVar(&r.answer, "answer", false, "with --wait: wait for an answer, not only until it is handled")
+	f.Var(command.DurationFlag(&r.wait), "wait", "look again for so long, until it is handled")
+	_ = c.RegisterFlagCompletionFunc("kind", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{view.KindChannel, view.KindDirect, view.KindRole}, cobra.ShellCompDirectiveNoFileComp
+	})
+	return c
+}
+
+// ReceiptOperand is what names a message to `cotal receipt`: its id, for a role's with its place in the queue.
+func ReceiptOperand(kind, id string, sequence uint64) string {
+	if kind == view.KindRole {
+		return id + "@" + strconv.FormatUint(sequence, 10)
+	}
+	return id
+}
+
+// ReceiptResult is what `cotal receipt --json` prints.
+type ReceiptResult struct {
+	command.V
+	Space wire.Space `json:"space"`
+	wire.ReceiptReply
+}
+
+// Run asks, and with --wait asks again.
+func (r *receipt) Run(ctx context.Context, e *command.Env) error {
+	req, err := r.request(time.Now())
+	if err != nil {
+		return err
+	}
+	t, ep, leave, err := target.Enter(ctx, e, target.Speaking)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	reply, err := r.look(ctx, e, ep, req)
+	if err != nil {
+		return t.Explain(r.explain(err))
+	}
+	res := ReceiptResult{V: command.V1, Space: ep.Space(), ReceiptReply: reply}
+	if res.Recipients == nil {
+		res.Recipients = []wire.RecipientReceipt{}
+	}
+	if err := e.Print(res, res.human); err != nil {
+		return err
+	}
+	return r.verdict(reply)
+}
+
+// request reads the operand: an id, or an id and its place.
+func (r *receipt) request(now time.Time) (wire.ReceiptRequest, error) {
+	req := wire.ReceiptRequest{ID: r.operand, Kind: r.kind}
+	switch r.kind {
+	case "", view.KindChannel, view.KindDirect, view.KindRole:
+	default:
+		return req, command.Usagef("--kind %q: want channel, direct or role", r.kind)
+	}
+	if r.wait < 0 {
+		return req, command.Usagef("--wait must not be negative")
+	}
+	if r.answer && r.wait == 0 {
+		return req, command.Usagef("--answer goes with --wait")
+	}
+	if at := strings.LastIndexByte(r.operand, '@'); at >= 0 {
+		seq, err := strconv.ParseUint(r.operand[at+1:], 10, 64)
+		if err != nil || seq == 0 || at == 0 {
+			return req, command.Usagef("id %q: want an id, or id@sequence as cotal send prints it", r.operand)
+		}
+		req.ID, req.Sequence = r.operand[:at], seq
+		if req.Kind == "" {
+			req.Kind = view.KindRole
+		}
+	}
+	if req.ID == "" {
+		return req, command.Usagef("the id is empty")
+	}
+	if r.kind != "" && req.Sequence == 0 {
+		return req, command.Usagef("--kind goes with id@sequence")
+	}
+	_, dated := wire.IDTime(req.ID)
+	switch {
+	case r.since != "":
+		at, err := Since(r.since, now)
+		if err != nil {
+			return req, err
+		}
+		req.Since = at.UnixMilli()
+	case !dated && req.Sequence == 0:
+		req.Since = now.Add(-defaultSince).UnixMilli()
+	}
+	return req, nil
+}
+
+// look asks once, or until the message has come far enough or the time is over.
+func (r *receipt) look(ctx context.Context, e *command.Env, ep *endpoint.Endpoint, req wire.ReceiptRequest) (wire.ReceiptReply, error) {
+	ask := ep.Receipt
+	if r.trace {
+		ask = ep.Trace
+	}
+	end := time.Now().Add(r.wait)
+	told := wire.Stage("")
+	for pause := lookSoon; ; pause = min(2*pause, lookLater) {
+		reply, err := ask(ctx, req)
+		if err != nil || r.settled(reply) || !time.Now().Before(end) {
+			return reply, err
+		}
+		if req.Sequence == 0 && reply.Sequence > 0 { // the next look need not search
+			req.Kind, req.Sequence = reply.Kind, reply.Sequence
+		}
+		if reply.Stage != told {
+			e.Progress("%s; waiting", reply.Stage)
+			told = reply.Stage
+		}
+		timer := time.NewTimer(min(pause, time.Until(end)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return reply, ctx.Err()
+		}
+	}
+}
+
+// settled reports whether waiting longer makes no difference.
+func (r *receipt) settled(reply wire.ReceiptReply) bool {
+	for _, rc := range reply.Recipients {
+		switch rc.Stage {
+		case wire.StageAnswered, wire.StageDead, wire.StageGone:
+		case wire.StageHandled:
+			if r.answer {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// verdict is how a wait ended.
+func (r *receipt) verdict(reply wire.ReceiptReply) error {
+	if r.wait == 0 {
+		return nil
+	}
+	for _, rc := range reply.Recipients {
+		if rc.Stage == wire.StageDead {
+			return command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "message %q is dead: %s", reply.ID, orNo(rc.Reason)), "an operator can put it back: cotal deadletter list")
+		}
+	}
+	if !r.settled(reply) {
+		what := "handled"
+		if r.answer {
+			what = "answered"
+		}
+		return wire.Errorf(wire.CodeDeadlineExceeded, "message %q is not %s after %s", reply.ID, what, command.Duration(r.wait))
+	}
+	return nil
+}
+
+func orNo(reason string) string {
+	if reason == "" {
+		return "no reason given"
+	}
+	return reason
+}
+
+func (r *receipt) explain(err error) error {
+	if wire.CodeOf(err) != wire.CodeNotFound {
+		return err
+	}
+	hints := []string{"the id is the one that cotal send printed, for a role with @ and its sequence"}
+	if !r.trace {
+		hints = append(hints, "a message that is not yours is shown to operators: cotal receipt "+r.operand+" --trace")
+	}
+	return command.Hint(err, hints...)
+}
+
+func (r ReceiptResult) human(p *command.Printer) {
+	to := r.To
+	switch r.Kind {
+	case view.KindChannel:
+		to = "#" + r.Channel
+	case view.KindRole:
+		to = "role " + r.Role
+	}
+	line := command.Safe(r.Sender) + " → " + p.Bold(command.Safe(to))
+	if r.Sequence > 0 {
+		line += "  stored seq " + strconv.FormatUint(r.Sequence, 10)
+	}
+	if r.StoredMS > 0 {
+		line += " at " + view.When(time.UnixMilli(r.StoredMS))
+	}
+	if r.Size > 0 {
+		line += ", " + view.Plural(uint64(r.Size), "byte")
+	}
+	p.Line("%s", line)
+	if len(r.Recipients) == 0 {
+		p.Line("  %s; no recipient of its own: it is in the history for everybody who may read it", r.Stage)
+	}
+	for _, rc := range r.Recipients {
+		p.Line("  %s", recipient(p, rc))
+	}
+	if r.Hidden > 0 {
+		p.Line("  and %s whose membership you may not see", view.Plural(uint64(r.Hidden), "member"))
+	}
+}
+
+// recipient is one line: who, how far, why, how often, answered by what.
+func recipient(p *command.Printer, rc wire.RecipientReceipt) string {
+	who := rc.Principal
+	if rc.Role != "" {
+		who = "role " + rc.Role
+	}
+	line := command.Safe(who) + ": " + p.Bold(command.Safe(string(rc.Stage)))
+	if rc.Reason != "" {
+		line += ", " + command.Safe(rc.Reason)
+	}
+	if rc.Attempts > 1 {
+		line += ", handed over " + strconv.Itoa(rc.Attempts) + " times"
+	}
+	if rc.Answer != "" {
+		line += ", answered by " + command.Safe(rc.Answer)
+	}
+	return line
+}

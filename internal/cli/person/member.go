@@ -1,0 +1,170 @@
+package person
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// member is a membership of the session.
+type member struct {
+	pattern string
+	*endpoint.Membership
+}
+
+// memberships are the patterns that the person is a member of already. When nobody can say, none is known.
+func (s *session) memberships(ctx context.Context) map[string]bool {
+	ctx, cancel := context.WithTimeout(ctx, target.AnswerWithin)
+	defer cancel()
+	all, _, err := target.Memberships(ctx, s.ep, wire.MembershipsRequest{Principal: s.ep.Principal().String()})
+	if err != nil {
+		return nil
+	}
+	open := map[string]bool{}
+	for _, m := range all {
+		for _, d := range m.Durable {
+			open[d.Pattern] = open[d.Pattern] || m.UID == s.ep.Lifecycle().UID && d.Left == 0
+		}
+	}
+	return open
+}
+
+// join makes the person a member of the channels of a pattern. What was missed since the last time is shown first. Who was
+// no member yet is shown the last stored messages before that, up to the place where the membership begins.
+func (s *session) join(ctx context.Context, pattern string, history int, again bool) error {
+	if slices.ContainsFunc(s.members, func(have member) bool { return wire.PatternCovers(have.pattern, pattern) }) {
+		return nil
+	}
+	begun := make(chan struct{})
+	defer close(begun)
+	m, err := s.ep.Join(ctx, pattern, func(d *endpoint.Delivery) {
+		<-begun // what is older is shown first
+		s.settle(ctx, d)
+	}, &endpoint.JoinOptions{Manual: true})
+	if errors.Is(err, wire.ErrPermissionDenied) && s.posts(pattern) {
+		s.say("what others say in %s is not shown: your credential may post there and not read", view.Channel(pattern))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.members = append(s.members, member{pattern, m})
+	st := m.Status()
+	if history > 0 && !again {
+		if err := s.backlog(ctx, pattern, history, st.Joined); err != nil && ctx.Err() == nil {
+			s.say("no history of %s: %s", view.Channel(pattern), command.Safe(err.Error()))
+		}
+	}
+	switch {
+	case !st.Established: // said as it happens
+	case !st.Durable:
+		s.tell("live", view.Channel(pattern)+" is delivered live: what is posted while you are away is in its history only")
+	case !again:
+		s.tell("member", "you are a member of "+view.Channel(pattern)+" now")
+	}
+	return nil
+}
+
+// backlog shows the last stored messages up to a sequence, as far as the channel's settings show them to those who join.
+func (s *session) backlog(ctx context.Context, channel string, n int, until uint64) error {
+	page, err := s.ep.History(ctx, wire.HistoryRequest{Channel: channel, Last: n, Until: until, Replay: true})
+	if err != nil {
+		return err
+	}
+	for _, d := range page.Messages {
+		en := view.EntryOf(d)
+		s.print(en, en.Text)
+	}
+	return nil
+}
+
+// tell says what happened, to a program as a line of its own.
+func (s *session) tell(event, text string) {
+	if s.screen.env.JSON {
+		s.print(view.Notice{V: command.V1, Event: event, Text: text}, nil)
+		return
+	}
+	s.say("%s", text)
+}
+
+// part ends a membership.
+func (s *session) part(ctx context.Context, pattern string) error {
+	i := slices.IndexFunc(s.members, func(m member) bool { return m.pattern == pattern })
+	if i < 0 {
+		return wire.Errorf(wire.CodeNotFound, "you did not join %q", pattern)
+	}
+	if err := s.members[i].Leave(ctx); err != nil {
+		return err
+	}
+	s.members = slices.Delete(s.members, i, i+1)
+	if s.current == pattern {
+		s.current = ""
+	}
+	s.tell("left", "left "+view.Channel(pattern))
+	return nil
+}
+
+// Bounds of waiting for what was missed.
+const (
+	lookEvery   = 20 * time.Millisecond
+	catchUpTime = 30 * time.Second
+)
+
+// catchUp waits until everything that was missed has been shown: a script that has no more to say has not read yet. It
+// gives up when delivery does not answer.
+func (s *session) catchUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTime)
+	defer cancel()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for s.behind(ctx) {
+		select {
+		case <-tick.C:
+		case <-s.broken:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// behind reports whether something is known to wait for the person that was not shown.
+func (s *session) behind(ctx context.Context) bool {
+	for _, m := range s.members {
+		if st := m.Status(); st.Established && st.Durable && st.Behind {
+			return true
+		}
+	}
+	waiting, _, err := s.ep.Waiting(ctx)
+	return err == nil && waiting > 0
+}
+
+// farewell says what stays when the session ends.
+func (s *session) farewell() {
+	var kept []string
+	for _, m := range s.members {
+		if m.Status().Durable {
+			kept = append(kept, m.pattern)
+		}
+	}
+	if len(kept) == 0 {
+		return
+	}
+	names := make([]string, len(kept))
+	for i, p := range kept {
+		names[i] = view.Channel(p)
+	}
+	how := "<channel>"
+	if len(kept) == 1 {
+		how = kept[0]
+	}
+	s.say("you stay a member of %s: what is posted meanwhile waits for you; cotal leave %s ends that", strings.Join(names, ", "), how)
+}

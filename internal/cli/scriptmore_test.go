@@ -1,0 +1,89 @@
+package cli_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/config"
+)
+
+// pause <process|folder>: stops a process of the script, or the mesh of a project, where it is.
+func cmdPause(ts *testscript.TestScript, neg bool, args []string) { sendSignal(ts, neg, args, signalPause) }
+
+// resume <process|folder>: lets it go on.
+func cmdResume(ts *testscript.TestScript, neg bool, args []string) {
+	sendSignal(ts, neg, args, signalResume)
+}
+
+func sendSignal(ts *testscript.TestScript, neg bool, args []string, sig os.Signal) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: pause|resume <process|folder>")
+	}
+	all := ts.Value(jobsKey{}).(*jobs)
+	all.mu.Lock()
+	j := all.byName[args[0]]
+	all.mu.Unlock()
+	if j != nil {
+		ts.Check(j.cmd.Process.Signal(sig))
+		return
+	}
+	p, err := os.FindProcess(runOf(ts, args[0]).PID)
+	ts.Check(err)
+	ts.Check(p.Signal(sig))
+}
+
+// killjob <process>: ends a process as a crash does.
+func cmdKillJob(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: killjob <process>")
+	}
+	ts.Check(jobOf(ts, args[0]).cmd.Process.Kill())
+}
+
+// refuse <folder> <credential> [reason]: refuses for good every direct message that waits for the holder of a credential.
+func cmdRefuse(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: refuse <folder> <credential> [reason]")
+	}
+	ts.Check(refuseAll(runOf(ts, args[0]).URL, ts.MkAbs(args[1]), strings.Join(args[2:], " ")))
+}
+
+// refuse is the script command of that name, in the project of the world.
+func (w *world) refuse(creds, reason string) {
+	w.t.Helper()
+	run, err := config.NewProject(w.dir).Run()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := refuseAll(run.URL, filepath.Join(w.dir, creds), reason); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// refuseAll refuses for good every direct message that waits for the holder of a credential.
+func refuseAll(server, creds, reason string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ep, err := endpoint.Connect(ctx, server, endpoint.File(creds), &endpoint.Options{Quiet: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ep.Close() }()
+	for more := true; more; {
+		var page []*endpoint.Delivery
+		if page, more, err = ep.ReadDirect(ctx, 0); err != nil {
+			return err
+		}
+		for _, d := range page {
+			if err := d.Term(ctx, reason); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

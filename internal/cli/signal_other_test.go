@@ -1,0 +1,11 @@
+//go:build !unix
+
+package cli_test
+
+import "os"
+
+// There are no such signals here; sending one fails.
+var (
+	signalPause  os.Signal = os.Interrupt
+	signalResume os.Signal = os.Interrupt
+)

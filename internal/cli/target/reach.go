@@ -1,0 +1,62 @@
+package target
+
+import (
+	"context"
+	"time"
+
+	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// AnswerWithin bounds a question to delivery that a command can do without.
+const AnswerWithin = 2 * time.Second
+
+// ReachUnknown is the tier of a message about whose readers nobody could be asked.
+const ReachUnknown = "unknown"
+
+const silence = "delivery does not answer"
+
+// Silent reports whether err says that nobody answered, and not that the answer was no.
+func Silent(err error) bool {
+	c := wire.CodeOf(err)
+	return c == wire.CodeUnavailable || c == wire.CodeDeadlineExceeded
+}
+
+// Reach asks delivery who would get a message now. A question that has no answer is no error: the tier is then unknown
+// and the reason says why.
+func Reach(ctx context.Context, ep *endpoint.Endpoint, req wire.ReachRequest) wire.ReachReply {
+	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
+	defer cancel()
+	var r wire.ReachReply
+	err := Ask(ctx, ep, wire.CommandReach, req, &r)
+	switch {
+	case Silent(err):
+		return wire.ReachReply{Tier: ReachUnknown, Reason: silence}
+	case err != nil:
+		return wire.ReachReply{Tier: ReachUnknown, Reason: err.Error()}
+	}
+	return r
+}
+
+// ReachPeer is FindPeer, and who would get a message to the peer. Without the records of the project delivery says whether
+// the peer exists.
+//
+// Errors: those of FindPeer.
+func (t *Target) ReachPeer(ctx context.Context, ep *endpoint.Endpoint, name string) (Peer, wire.ReachReply, error) {
+	p, err := t.FindPeer(ctx, ep, name)
+	if err != nil {
+		return Peer{}, wire.ReachReply{}, err
+	}
+	if p.Status == StatusUnknown { // delivery was asked a moment ago
+		return p, wire.ReachReply{Tier: ReachUnknown, Reason: silence}, nil
+	}
+	r := Reach(ctx, ep, wire.ReachRequest{To: p.Principal})
+	if r.Tier == wire.ReachNobody {
+		known, _, err := t.seen(ctx, ep)
+		if err != nil {
+			return Peer{}, wire.ReachReply{}, err
+		}
+		return Peer{}, wire.ReachReply{}, Nobody(known, nil, name)
+	}
+	return p, r, nil
+}
