@@ -16,7 +16,7 @@ const fullPatience = time.Second
 
 // ReadDirect takes up to limit direct messages that wait for this principal now, and returns at once when none does: for
 // programs that look and go. The caller settles each one when it has dealt with it; what is not settled, because the
-// program ended before, waits again after the ack wait. Limit 0 means 256, the most. more says that there is more to take.
+// program ended before, waits again after the ack wait. Limit 0 means 256, the most. more says that there may be more.
 //
 // Errors are those of HandleDirect; already-exists when the endpoint handles its direct messages; resource-exhausted when
 // so many are handed out and not settled that the broker hands out no more. With an error nothing was taken.

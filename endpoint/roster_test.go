@@ -26,7 +26,8 @@ type fakeRoster struct {
 	sequence uint64
 	entries  map[string]wire.RosterEntry
 	asked    int
-	page     int // entries per page
+	page     int  // entries per page
+	turns    bool // another instance answers each time
 	fail     *wire.Error
 }
 
@@ -40,6 +41,9 @@ func (f *fakeRoster) register(s *control.Service) {
 			}
 			if in.After == "" {
 				f.asked++
+			}
+			if f.turns {
+				f.instance += "x"
 			}
 			r := wire.RosterReply{Instance: f.instance, Epoch: f.epoch, Sequence: f.sequence, Entries: []wire.RosterEntry{}, Total: len(f.entries)}
 			for _, name := range []string{"local.ada", "local.bob", "local.eve"} {
@@ -207,6 +211,13 @@ func TestRosterPages(t *testing.T) {
 	if err != nil || len(r.Entries) != 3 || !r.StaleSince.IsZero() {
 		t.Errorf("roster = %+v, %v", r, err)
 	}
+	f.mu.Lock()
+	f.turns = true // as two instances do whose answers alternate
+	f.mu.Unlock()
+	before := f.times()
+	if _, err := ep.Roster(t.Context()); wire.CodeOf(err) != wire.CodeUnavailable || f.times()-before > 10 {
+		t.Errorf("of two instances that take turns: %v, asked %d times", err, f.times()-before)
+	}
 }
 
 func TestWatchRosterWithoutRight(t *testing.T) {
@@ -254,7 +265,7 @@ func TestChannelsAndHistory(t *testing.T) {
 				if in.After == "" {
 					return wire.ChannelsReply{Channels: []wire.ChannelInfo{{Channel: "a", DeliveryClass: "live"}}, Next: "a"}, nil
 				}
-				return wire.ChannelsReply{Channels: []wire.ChannelInfo{{Channel: "b", DeliveryClass: "live"}}}, nil
+				return wire.ChannelsReply{Channels: []wire.ChannelInfo{{Channel: "b", DeliveryClass: "live"}}, Partial: true}, nil
 			})
 		control.Handle(s, control.Command{Name: wire.CommandHistory, Effect: control.Read},
 			func(_ context.Context, _ *control.Request, in wire.HistoryRequest) (wire.HistoryReply, error) {
@@ -267,7 +278,7 @@ func TestChannelsAndHistory(t *testing.T) {
 	})
 	ep := w.connect("carol", nil)
 	list, err := ep.Channels(t.Context())
-	if err != nil || len(list.Channels) != 2 || list.Channels[1].Channel != "b" {
+	if err != nil || len(list.Channels) != 2 || list.Channels[1].Channel != "b" || !list.Partial {
 		t.Errorf("channels = %+v, %v", list, err)
 	}
 	page, err := ep.History(t.Context(), wire.HistoryRequest{Channel: "team"})
