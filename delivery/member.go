@@ -34,7 +34,7 @@ func newMembership(js jetstream.JetStream, s wire.Space) *membership {
 		members: space.NewMembers(js, s), cursors: space.NewCursors(js, s),
 		chat: &frontier{js: js, stream: wire.ChatStream(s)}, mentions: &frontier{js: js, stream: wire.MentionStream(s)},
 	}
-	m.registry = &registry{members: m.members, cursors: m.cursors}
+	m.registry = newRegistry(m.members, m.cursors)
 	return m
 }
 
@@ -324,6 +324,7 @@ func (d *Service) forget(ctx context.Context, l wire.Lifecycle, pattern string, 
 	if err := d.member.members.Remove(ctx, l, pattern, rev); err != nil {
 		return raced(err)
 	}
+	d.joins.touch() // a removal is no message that others could follow
 	_, at, err := d.member.cursors.Get(ctx, l, pattern)
 	if err == nil {
 		err = d.member.cursors.Remove(ctx, l, pattern, at)
