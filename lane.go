@@ -15,17 +15,23 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// role is a service of one space as a lane sees it: Run serves until ctx ends, Ready closes when it serves.
+// role is a service of one space as a lane sees it: Run serves until ctx ends, Ready closes when it serves, and Instance
+// is the name under which it answers.
 type role interface {
 	Run(ctx context.Context) error
 	Ready() <-chan struct{}
+	Instance() string
 }
 
 // serviceLifetime is how long the credential of a role lives; it is replaced at three quarters of it.
 const serviceLifetime = 24 * time.Hour
 
+// handOverLimit bounds how long a successor may take until it is proved. The instance before it serves meanwhile.
+const handOverLimit = 30 * time.Second
+
 // lane keeps one role of one space serving: it starts it again when it dies and hands over to a fresh instance
-// with a fresh credential before the old one expires. Both instances serve during the hand-over.
+// with a fresh credential before the old one expires. Both instances serve during the hand-over, and the old one ends only
+// once the new one is proved: it is connected, it serves, and it answers.
 type lane struct {
 	space wire.Space
 	log   *slog.Logger
@@ -34,6 +40,9 @@ type lane struct {
 	// refused is called when the broker no longer accepts the credential of the connection.
 	dial  func(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error)
 	build func(nc *nats.Conn) role
+	// prove says what is wrong with an instance that is to take the place of another; nil in open mode, where nothing is
+	// renewed.
+	prove func(ctx context.Context, next, old string) error
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -56,6 +65,7 @@ const (
 
 // instance is one run of the role.
 type instance struct {
+	name    string // under which it answers
 	cancel  context.CancelFunc
 	done    chan struct{}
 	err     error         // set before done is closed
@@ -154,19 +164,38 @@ func (l *lane) again(ctx context.Context, attempt *int) *instance {
 }
 
 // handOver starts the successor, and only then stops the instance before it. Without a successor the old one
-// goes on until its credential expires, and the next try comes after a pause.
+// goes on until its credential expires, its status says why, and the next try comes after a pause.
 func (l *lane) handOver(ctx context.Context, old *instance, attempt *int) *instance {
-	next, err := l.start(ctx, ctx)
+	next, err := l.successor(ctx, old)
 	if err != nil {
-		*attempt++
-		l.log.Warn("role not renewed", logkey.Space, l.space, logkey.Attempt, *attempt, logkey.Error, err)
+		if ctx.Err() == nil {
+			*attempt++
+			l.log.Warn("role not renewed", logkey.Space, l.space, logkey.Attempt, *attempt, logkey.Error, err)
+			l.note(fmt.Errorf("renew credential: %w", err))
+		}
 		old.renew = time.Now().Add(min(time.Minute, time.Duration(*attempt)*time.Second))
 		return old
 	}
 	*attempt = 0
+	l.note(nil)
 	old.stop()
 	l.log.Info("role renewed", logkey.Space, l.space)
 	return next
+}
+
+// successor starts an instance and proves it.
+func (l *lane) successor(ctx context.Context, old *instance) (*instance, error) {
+	limited, cancel := context.WithTimeout(ctx, handOverLimit)
+	defer cancel()
+	next, err := l.start(ctx, limited)
+	if err != nil || l.prove == nil {
+		return next, err
+	}
+	if err := l.prove(limited, next.name, old.name); err != nil {
+		next.stop()
+		return nil, fmt.Errorf("prove instance: %w", err)
+	}
+	return next, nil
 }
 
 // start runs a new instance under parent and waits, bounded by ctx, until it serves.
@@ -176,7 +205,7 @@ func (l *lane) start(parent, ctx context.Context) (*instance, error) {
 	if l.creds != nil {
 		var err error
 		if creds, err = l.creds(ctx); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("get credential: %w", err)
 		}
 		in.renew = creds.RenewAt()
 	}
@@ -185,6 +214,7 @@ func (l *lane) start(parent, ctx context.Context) (*instance, error) {
 		return nil, err
 	}
 	r := l.build(nc)
+	in.name = r.Instance()
 	run, cancel := context.WithCancel(parent)
 	in.cancel = cancel
 	go func() {
@@ -208,6 +238,13 @@ func (l *lane) set(state string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.state, l.err, l.since = state, err, time.Now()
+}
+
+// note tells in the status what is wrong with a lane that serves; nil: nothing.
+func (l *lane) note(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
 }
 
 func (l *lane) status() (state string, since time.Time, err error) {

@@ -218,6 +218,9 @@ func (r *running) serve(ctx context.Context, s wire.Space) error {
 		l.creds = func(ctx context.Context) (*trust.Credentials, error) {
 			return r.auth.ServiceCredential(ctx, s, trust.Delivery, serviceLifetime)
 		}
+		l.prove = (&prover{space: s, log: l.log, dial: l.dial, creds: func(ctx context.Context) (*trust.Credentials, error) {
+			return r.auth.ServiceCredential(ctx, s, trust.Probe, 0)
+		}}).prove
 	}
 	if err := l.begin(r.ctx, ctx); err != nil {
 		return fmt.Errorf("serve space %q: %w", s, err)

@@ -48,6 +48,9 @@ func (c *NodeClient) ServeDelivery(ctx context.Context, name string, ready func(
 		},
 		build: func(nc *nats.Conn) role { return delivery.New(nc, s, opts) },
 	}
+	l.prove = (&prover{space: s, log: l.log, dial: l.dial, creds: func(ctx context.Context) (*trust.Credentials, error) {
+		return c.auth.ServiceCredential(ctx, s, trust.Probe, 0)
+	}}).prove
 	if err := l.begin(ctx, ctx); err != nil {
 		return fmt.Errorf("serve delivery of space %q: %w", s, err)
 	}

@@ -29,7 +29,7 @@ type SpaceStatus struct {
 	Name     string    `json:"name"`
 	Delivery string    `json:"delivery"` // starting, serving, backoff, stopped; elsewhere: other processes serve it; degraded: served, but nothing can be stored
 	Since    time.Time `json:"since"`
-	Error    string    `json:"error,omitempty"` // why it is not serving
+	Error    string    `json:"error,omitempty"` // why it is not serving, or what keeps its credential from being renewed
 }
 
 // Degraded is the state of a space that is served while the broker cannot store for it, because its disk is full or

@@ -98,6 +98,12 @@ func New(nc *nats.Conn, s wire.Space, opts *Options) *Service {
 // Ready is closed once the roster has been read and requests are served.
 func (d *Service) Ready() <-chan struct{} { return d.serve.Ready() }
 
+// Instance is the name under which this body answers among several.
+func (d *Service) Instance() string {
+	name, _ := d.serve.Instance()
+	return name
+}
+
 // Run serves until ctx ends; then it finishes what it accepted, tells the watchers of its feed, and returns nil.
 //
 // Errors: permission-denied when the credential lacks a subscription; unavailable when the broker does not answer at
