@@ -128,7 +128,7 @@ func (d *Delivery) giveUp(ctx context.Context, reason string) error {
 }
 
 // Term says that the message cannot be handled and must not be delivered again, by anyone. It becomes a dead letter with
-// that reason, which its sender is told. A direct message stays stored meanwhile; a role message does not.
+// that reason. A direct message stays stored with it, and its sender is told; of a role message only the notice stays.
 func (d *Delivery) Term(ctx context.Context, reason string) error {
 	body := bodyTerm
 	if reason != "" {
