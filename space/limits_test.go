@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,4 +119,30 @@ func presenceIsCapped(t *testing.T, js jetstream.JetStream) {
 		t.Errorf("presence holds %d records of %d bytes, want as many as fit %d", st.Msgs, st.Bytes, 1<<20)
 	}
 	must(js.Publish(ctx, must(wire.ChannelSubject(lab, lifecycle("ada").Principal, "general"))(t), []byte("alive")))(t)
+}
+
+// A receiver decides how many messages it refuses and what it gives as its reason. Neither pushes out what is noted of other
+// queues.
+func TestOneQueueCannotPushOutTheNotesOfAnother(t *testing.T) {
+	t.Parallel()
+	js := newSpace(t)
+	at := func(l wire.Lifecycle) string {
+		return strings.Replace(wire.DeadFilter(wire.DirectStream(lab), wire.DirectDurable(l)), "*", "MSG_TERMINATED", 1)
+	}
+	quiet, noisy := at(lifecycle("quiet")), at(lifecycle("noisy"))
+	must(js.Publish(ctxFor(t), quiet, []byte("{}")))(t)
+	reason := make([]byte, 2000)
+	for range 20_000 {
+		if err := js.Conn().Publish(noisy, reason); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(js.Publish(ctxFor(t), noisy, []byte("{}")))(t) // after all of them
+	st := must(space.State(ctxFor(t), js, wire.DeadStream(lab)))(t)
+	if st.FirstSeq != 1 || st.Msgs != 10_001 {
+		t.Errorf("%d notes from %d, want the one of the other queue, 1, and 10,000", st.Msgs, st.FirstSeq)
+	}
+	if _, err := js.Publish(ctxFor(t), noisy, make([]byte, 4<<10)); err == nil {
+		t.Error("a note without a bound was stored")
+	}
 }

@@ -85,6 +85,13 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 		}
 	}
 
+	wantControl(t, js, member, post)
+}
+
+// wantControl shows that the attack works where it is not prevented.
+func wantControl(t *testing.T, js jetstream.JetStream, member *nats.Conn, post string) {
+	t.Helper()
+	ctx := ctxFor(t)
 	control := must(js.CreateStream(ctx, jetstream.StreamConfig{Name: "CONTROL", Subjects: []string{"$KV.control.>"}, MaxMsgsPerSubject: 1}))(t)
 	if err := member.PublishRequest(post, "$KV.control.record", []byte("x")); err != nil {
 		t.Fatal(err)

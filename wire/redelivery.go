@@ -26,11 +26,14 @@ func RedeliveryWait(attempt int) time.Duration {
 }
 
 // NakDelay is what to ask the broker for so that it hands a message over again after d: it reckons the delay of a negative
-// answer from its shortest wait, not from that of the attempt, so what is asked for may be negative. Zero is asked
-// for as no delay at all, which the broker grants at once.
+// answer from its shortest wait, not from that of the attempt, so what is asked for may be negative. It is 0 only for
+// no delay at all, which is asked for without one and granted at once.
 func NakDelay(d time.Duration, attempt int) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	return d - (RedeliveryWait(attempt) - redeliveryWaits[0])
+	if ask := d - (RedeliveryWait(attempt) - redeliveryWaits[0]); ask != 0 {
+		return ask
+	}
+	return 1
 }
