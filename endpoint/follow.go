@@ -135,6 +135,8 @@ func (m *Membership) judgeFollowing(a arrival, before uint64) verdict {
 	if a.seq <= before {
 		if a.p.last > 0 && a.at.After(a.p.at) && a.seq < a.p.last {
 			m.forgetRecord() // newer by time, older by number: the stream was made anew
+			clear(m.sub.peers)
+			m.sub.bytes, m.sub.base = 0, 0
 			return verdictRefused
 		}
 		return verdictKnown

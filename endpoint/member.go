@@ -136,6 +136,9 @@ func (e *Endpoint) enter(ctx context.Context, m *Membership) error {
 	defer cancel()
 	e.topo.Lock()
 	defer e.topo.Unlock()
+	if _, err := e.current(); err != nil {
+		return err
+	}
 	if e.member(m.sub.pattern) != nil {
 		return wire.Errorf(wire.CodeAlreadyExists, "join channel %q: this endpoint has joined it", m.sub.pattern)
 	}

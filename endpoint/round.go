@@ -32,7 +32,7 @@ func (m *Membership) round(ctx context.Context) error {
 	}
 	switch {
 	case m.recordless():
-	case m.complete:
+	case m.complete && m.left.Load() == 0:
 		mark = m.before
 	default:
 		if err := m.mend(ctx); err != nil {
