@@ -27,7 +27,8 @@ type keeper struct {
 	floor   uint64
 	handled []wire.SequenceRange
 	losses  []wire.Loss
-	point   uint64 // sequence of the last pointer
+	pointer uint64 // sequence of the last pointer
+	pointed uint64 // up to which they are handled
 	fail    map[string]error
 	hold    map[string]chan struct{} // commands that wait until it is closed
 	calls   map[string]int
@@ -97,7 +98,10 @@ func (k *keeper) pull(in wire.PullRequest) (wire.PullReply, error) {
 		r.Through, r.Ended = k.left, true
 	}
 	for _, m := range k.all {
-		if (m.Stored > 0) != in.Mentions || m.Sequence <= max(in.After, k.floor) || within(k.handled, m.Sequence) {
+		if (m.Stored > 0) != in.Mentions || m.Sequence <= in.After {
+			continue
+		}
+		if in.Mentions && m.Sequence <= k.pointed || !in.Mentions && (m.Sequence <= k.floor || within(k.handled, m.Sequence)) {
 			continue
 		}
 		if !in.Mentions && (m.Sequence <= k.joined || k.left > 0 && m.Sequence > k.left) {
@@ -111,7 +115,7 @@ func (k *keeper) pull(in wire.PullRequest) (wire.PullReply, error) {
 		r.Messages = append(r.Messages, m)
 	}
 	if in.Mentions && r.Next == 0 {
-		r.Through = k.point
+		r.Through = k.pointer
 	}
 	return r, nil
 }
@@ -120,6 +124,10 @@ func (k *keeper) ack(in wire.AckRequest) (wire.AckReply, error) {
 	k.acks.add(in)
 	if k.gen == 0 && !in.Mentions {
 		return wire.AckReply{}, wire.Errorf(wire.CodeNotFound, "no membership")
+	}
+	if in.Mentions {
+		k.pointed = in.Floor
+		return wire.AckReply{Floor: in.Floor}, nil
 	}
 	k.floor, k.handled = max(k.floor, in.Floor), in.Handled
 	r := wire.AckReply{Floor: k.floor}

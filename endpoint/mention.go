@@ -58,6 +58,7 @@ func (e *Endpoint) HandleMentions(ctx context.Context, fn func(*Delivery)) error
 	sub.take, sub.again = m.hear, m.moved
 	err = e.admit(ctx, sub)
 	if errors.Is(err, wire.ErrPermissionDenied) {
+		e.events.emit(EventDenied{Subject: subject, Err: e.failure(sub.act(), err, false)})
 		m.deaf, err = true, nil
 	}
 	if err != nil {

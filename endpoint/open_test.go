@@ -41,7 +41,11 @@ func newOpenWorld(tb testing.TB, change ...func(*server.Options)) *openWorld {
 	w := &openWorld{tb: tb, opts: opts}
 	w.start()
 	tb.Cleanup(func() { w.stop() })
-	w.nc = must(nats.Connect("", nats.InProcessServer(w.srv), nats.Token(opts.Authorization)))(tb)
+	login := nats.Token(opts.Authorization)
+	if len(opts.Users) > 0 {
+		login = nats.UserInfo(opts.Users[0].Username, opts.Users[0].Password)
+	}
+	w.nc = must(nats.Connect("", nats.InProcessServer(w.srv), login))(tb)
 	tb.Cleanup(func() { shut(w.nc) })
 	w.js = must(jetstream.New(w.nc))(tb)
 	if err := space.Ensure(tb.Context(), w.js, lab, &space.Options{}); err != nil {
