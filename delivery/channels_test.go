@@ -171,7 +171,7 @@ func TestEnrolIsForOpenSpaces(t *testing.T) {
 	m.serve(t, &delivery.Options{Open: true})
 	for range 2 {
 		got := ask[wire.EnrolReply](t, c, wire.CommandEnrol, wire.EnrolRequest{Role: "reviewer"})
-		equal(t, "queues", strings.Join(got.Queues, " "), wire.DirectDurable(ada)+" "+wire.MentionDurable(ada)+" svc_reviewer")
+		equal(t, "queues", strings.Join(got.Queues, " "), wire.DirectDurable(ada)+" svc_reviewer")
 	}
 	if _, err := m.js.Consumer(ctxFor(t), wire.DirectStream(lab), wire.DirectDurable(ada)); err != nil {
 		t.Error(err)

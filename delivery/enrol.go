@@ -22,7 +22,7 @@ func (d *Service) enrol(ctx context.Context, caller wire.Lifecycle, in wire.Enro
 	}
 	reply := &wire.EnrolReply{
 		Principal: caller.Principal.String(), UID: caller.UID,
-		Queues: []string{wire.DirectDurable(caller), wire.MentionDurable(caller)},
+		Queues: []string{wire.DirectDurable(caller)},
 	}
 	if in.Role != "" {
 		reply.Queues = append(reply.Queues, wire.RoleDurable(in.Role))

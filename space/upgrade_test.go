@@ -68,7 +68,7 @@ func inUse(t testing.TB, js jetstream.JetStream) (ada wire.Lifecycle) {
 	}
 	earlierQueue(t, js, "DM_lab", wire.DirectDurable(ada), "cotal.lab.inst.local.ada.>", fromSequence(3))
 	earlierQueue(t, js, "TASK_lab", "svc_reviewer", "cotal.lab.svc.reviewer.>", shared)
-	earlierQueue(t, js, "DLV_lab", wire.MentionDurable(ada), "cotal.lab.dlv.local.ada."+string(ada.UID))
+	earlierQueue(t, js, "DLV_lab", "dlv_"+ada.Name(), "cotal.lab.dlv.local.ada."+string(ada.UID))
 	must(js.Publish(t.Context(), "cotal.lab.dlv.local.ada."+string(ada.UID), []byte("noise")))(t)
 	for queue, handle := range map[[2]string][]bool{{"DM_lab", wire.DirectDurable(ada)}: {true, false, true}, {"TASK_lab", "svc_reviewer"}: {false, true}} {
 		batch := must(must(js.Consumer(t.Context(), queue[0], queue[1]))(t).Fetch(len(handle)))(t)

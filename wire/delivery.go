@@ -240,8 +240,8 @@ type EnrolRequest struct {
 type EnrolReply struct {
 	Principal string `json:"principal"`
 	UID       UID    `json:"uid"`
-	// Queues names the durables that now exist for the caller: its direct messages, its mentions and,
-	// with a role, the role's.
+	// Queues names the durables that now exist for the caller: its direct messages and, with a role, the
+	// role's.
 	Queues []string `json:"queues"`
 }
 

@@ -40,9 +40,6 @@ func AuthorityBucket(s Space) string { return "cotal_authority_" + string(s) }
 // DirectDurable names the consumer of one lifecycle's direct messages.
 func DirectDurable(l Lifecycle) string { return "dm_" + l.Name() }
 
-// MentionDurable names the consumer of one lifecycle's mention pointers.
-func MentionDurable(l Lifecycle) string { return "dlv_" + l.Name() }
-
 // RoleDurable names the consumer all holders of a role share.
 func RoleDurable(role string) string { return "svc_" + role }
 

@@ -104,7 +104,7 @@ func TestNamesOfBrokerObjects(t *testing.T) {
 		{wire.PresenceBucket("main"), "cotal_presence_main"}, {wire.ChannelsBucket("main"), "cotal_channels_main"},
 		{wire.MembersBucket("main"), "cotal_members_main"}, {wire.CursorsBucket("main"), "cotal_cursors_main"},
 		{wire.AuthorityBucket("main"), "cotal_authority_main"},
-		{wire.DirectDurable(l), "dm_local-ada-" + string(uidA)}, {wire.MentionDurable(l), "dlv_local-ada-" + string(uidA)},
+		{wire.DirectDurable(l), "dm_local-ada-" + string(uidA)},
 		{wire.RoleDurable("reviewer"), "svc_reviewer"}, {wire.InboxPrefix("abc"), "_INBOX_abc"},
 		{wire.QueueGroup("com.acme.x"), "com_acme_x"},
 	} {

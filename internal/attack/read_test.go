@@ -80,7 +80,7 @@ func TestReadAnothersMessages(t *testing.T) {
 			direct := must[string](t)(wire.DirectFilter(s, v.Principal))
 			streams := map[string]string{
 				wire.DirectStream(s): direct, wire.RoleStream(s): must[string](t)(wire.RoleFilter(s, "vault")),
-				wire.MentionStream(s): must[string](t)(wire.MentionSubject(s, v.Lifecycle)), wire.ChatStream(s): "cotal." + string(s) + ".chat.>",
+				wire.MentionStream(s): wire.MentionRecords(s) + ">", wire.DeadStream(s): wire.DeadNotices, wire.ChatStream(s): "cotal." + string(s) + ".chat.>",
 			}
 			for _, b := range []string{wire.ChannelsBucket(s), wire.MembersBucket(s), wire.CursorsBucket(s), wire.AuthorityBucket(s)} {
 				streams["KV_"+b] = wire.RecordPrefix(b) + ">"
@@ -92,7 +92,7 @@ func TestReadAnothersMessages(t *testing.T) {
 				}
 			}
 			for stream, durable := range map[string]string{
-				wire.DirectStream(s): wire.DirectDurable(v.Lifecycle), wire.MentionStream(s): wire.MentionDurable(v.Lifecycle), wire.RoleStream(s): wire.RoleDurable("vault"),
+				wire.DirectStream(s): wire.DirectDurable(v.Lifecycle), wire.MentionStream(s): "x", wire.DeadStream(s): "x", wire.RoleStream(s): wire.RoleDurable("vault"),
 			} {
 				for subject, body := range consumerVerbs(stream, durable) {
 					in.mustNotPublish(t, subject, []byte(body))
@@ -100,7 +100,7 @@ func TestReadAnothersMessages(t *testing.T) {
 			}
 			for _, subject := range []string{
 				">", "*.>", "cotal.>", direct, "cotal." + string(s) + ".inst.>", "cotal." + string(s) + ".svc.>", "cotal." + string(s) + ".chat.>",
-				"cotal." + string(s) + ".dlv.>", "cotal." + string(s) + ".ep.>", "_INBOX.>", "_INBOX_*.>", wire.InboxPrefix(v.Inbox) + ".>",
+				"cotal." + string(s) + ".dlv.>", must[string](t)(wire.MentionSubject(s, v.Lifecycle)), "$JS.EVENT.ADVISORY.>", "cotal." + string(s) + ".ep.>", "_INBOX.>", "_INBOX_*.>", wire.InboxPrefix(v.Inbox) + ".>",
 				must[string](t)(wire.ReplyFilter(s, v.Lifecycle)), "$JS.>", "$JS.API.>", "$JS.EVENT.>", "$JS.ACK.>", "$KV.>", "$SYS.>",
 				"$KV." + wire.PresenceBucket(s) + ".>", wire.RecordPrefix(wire.AuthorityBucket(s)) + ">", "$O.>", "_R_.>",
 			} {
