@@ -45,13 +45,7 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	if err := ctl.PutAccount(ctx, rec.Public, rec.JWT); err != nil {
 		t.Fatalf("PutAccount: %v", err)
 	}
-	told := make(chan broker.ConnectionChange, 64)
-	followed := make(chan error, 1)
-	followCtx, stopFollow := context.WithCancel(ctx)
-	go func() { followed <- ctl.Follow(followCtx, rec.Public, func(c broker.ConnectionChange) { told <- c }) }()
-	if c := <-told; !c.Missed {
-		t.Errorf("first call of Follow = %+v", c)
-	}
+	toldByBoth := followBoth(ctx, t, ctl, rec.Public)
 	for _, p := range ps {
 		// At once, on both: nobody had to wait for the servers to compare notes.
 		nc, err := nats.Connect(p.url(), member(t, a, trust.Observer), nats.NoReconnect())
@@ -68,28 +62,7 @@ func TestClusterAnswersAsOne(t *testing.T) {
 		t.Errorf("EvictTagged = %d, %v; want 2", n, err)
 	}
 
-	// Both servers told of both, over the connection to one of them.
-	seen := map[string]int{}
-	for want := 4; want > 0; {
-		select {
-		case c := <-told:
-			seen[fmt.Sprintf("%s %v", c.Connection.ServerName, c.Connected)]++
-			want--
-		case <-ctx.Done():
-			t.Fatalf("notices = %v, want two of each server", seen)
-		}
-	}
-	for i := range ps {
-		for _, connected := range []bool{true, false} {
-			if what := fmt.Sprintf("cotal-%d %v", i, connected); seen[what] != 1 {
-				t.Errorf("notices %q = %d, want 1: %v", what, seen[what], seen)
-			}
-		}
-	}
-	stopFollow()
-	if err := <-followed; err != nil {
-		t.Errorf("Follow = %v, want nil", err)
-	}
+	toldByBoth()
 
 	// Stopped, not ended: it keeps its route and its place in the count, and answers nothing.
 	if err := ps[1].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -107,5 +80,39 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	defer cancelShort()
 	if err := ctl.PutAccount(short, rec.Public, rec.JWT); !errors.Is(err, broker.ErrIncomplete) && !errors.Is(err, wire.ErrDeadline) {
 		t.Errorf("PutAccount while a server is silent = %v, want it to be said", err)
+	}
+}
+
+// followBoth follows an account over the connection to one server. The check it returns wants that a client came to each of
+// the two servers and went, as told by that server, and ends the following.
+func followBoth(ctx context.Context, t *testing.T, ctl *broker.Control, account string) (check func()) {
+	t.Helper()
+	told := make(chan broker.ConnectionChange, 64)
+	done := make(chan error, 1)
+	followCtx, stop := context.WithCancel(ctx)
+	go func() { done <- ctl.Follow(followCtx, account, func(c broker.ConnectionChange) { told <- c }) }()
+	if c := <-told; !c.Missed {
+		t.Errorf("first call of Follow = %+v", c)
+	}
+	return func() {
+		t.Helper()
+		seen := map[string]int{}
+		for range 4 {
+			select {
+			case c := <-told:
+				seen[fmt.Sprintf("%s %v", c.Connection.ServerName, c.Connected)]++
+			case <-ctx.Done():
+				t.Fatalf("notices = %v, want two of each server", seen)
+			}
+		}
+		for _, what := range []string{"cotal-0 true", "cotal-0 false", "cotal-1 true", "cotal-1 false"} {
+			if seen[what] != 1 {
+				t.Errorf("notices %q = %d, want 1: %v", what, seen[what], seen)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Follow = %v, want nil", err)
+		}
 	}
 }

@@ -26,6 +26,12 @@ const (
 	resolverSync = time.Minute
 	// keepClosed is how many ended connections the broker remembers; nothing here asks for them.
 	keepClosed = 64
+	// A client that is stopped, or whose machine is, keeps its place in queue groups, and what is sent to it is lost. The
+	// broker asks who has been silent for pingInterval whether it lives, and ends the connection after maxPings without an
+	// answer: nine seconds at the most. Whoever speaks, as everybody with a presence does, is never asked. The interval must
+	// be longer than the broker waits for a credential, two seconds.
+	pingInterval = 3 * time.Second
+	maxPings     = 2
 )
 
 // Version is the version of the nats-server that this package embeds.
@@ -188,8 +194,8 @@ func (s *Server) serverOptions(t Trust) (*server.Options, error) {
 		ServerName: o.ServerName, Host: o.Host, Port: o.Port, DontListen: o.NoListen,
 		NoSigs: true, DisableJetStreamBanner: true, DisableShortFirstPing: true,
 		MaxConn: o.MaxConnections, MaxPayload: int32(o.MaxPayload), MaxControlLine: int32(o.MaxControlLine),
-		MaxClosedClients: keepClosed,
-		JetStream:        true, StoreDir: s.store.path, JetStreamMaxMemory: memory, JetStreamMaxStore: disk,
+		MaxClosedClients: keepClosed, PingInterval: pingInterval, MaxPingsOut: maxPings,
+		JetStream: true, StoreDir: s.store.path, JetStreamMaxMemory: memory, JetStreamMaxStore: disk,
 		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways,
 	}
 	if s.cert != nil {

@@ -27,6 +27,14 @@
 // have answered after the silence, and the presence bucket, whose records live one liveness window, must not have the
 // record. While the broker does not answer, snapshots say since when they are stale.
 //
+// With [Options.Broker], whose last connection ended is offline within the second: a notice of the broker triggers one listing
+// of the connections, which decides (ADR 0015). Notices that were missed, or a listing that fails, call nobody offline.
+//
+// # Membership feed
+//
+// Who subscribes to what, read from the broker's connections, and who is a member of what, read from the records, is
+// published as changes, numbered like the roster's; it is read only while somebody wants to know.
+//
 // # What it promises
 //
 // A read returns only messages of the channel that was asked for, on a subject that names a sender the contract knows,
