@@ -193,8 +193,9 @@ func TestIdentityIsTheCredentials(t *testing.T) {
 		foreign := slices.DeleteFunc(c.Subscriptions, func(s string) bool {
 			return strings.HasPrefix(s, wire.InboxPrefix(string(creds.Identity().UID))+".")
 		})
-		if len(foreign) > 0 {
-			t.Errorf("subscriptions outside its inbox: %q", foreign)
+		notices := must(wire.EventFilter(lab, wire.DeliveryEndpoint, "receipt."+who.String()))(t)
+		if len(foreign) != 1 || foreign[0] != notices {
+			t.Errorf("subscriptions outside its inbox: %q, want the notices about its own messages alone", foreign)
 		}
 		return
 	}

@@ -34,13 +34,15 @@
 // # Not promised
 //
 // Channel messages sent while an endpoint is away are not delivered later. A handler that keeps a direct message
-// for longer than the queue's ack wait (60 s) without [Delivery.InProgress] sees it again.
+// for longer than the queue's ack wait (60 s, longer when it comes again) without [Delivery.InProgress] sees it again. One that
+// it does not handle is not offered for ever: after Options.MaxAttempts refusals, or the broker's bound of 20 deliveries, it
+// is a dead letter, which an operator can put back.
 //
 // # Concurrency
 //
 // All methods are safe for concurrent use. The handler of one subscription or queue runs one message at a time,
-// different ones run at the same time. Handlers may call any method, but for the endpoint's Close and their own
-// Subscription's Leave, which wait for them. A handler that panics is recovered and reported as an [EventPanic].
+// different ones run at the same time. Handlers may call any method, but for their own
+// Subscription's Leave, which waits for them. A handler that panics is recovered and reported as an [EventPanic].
 //
 // Lock order inside the package: a subscription's or queue's run, held over its handler; Endpoint.topo; puller.mu;
 // queue.mu. The mutexes of link, presence, events and the subject caches are taken last and hold no other.

@@ -3,6 +3,8 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +46,7 @@ type Endpoint struct {
 	breaks     atomic.Uint64                  // times when live messages may have been missed
 	unenrolled atomic.Bool                    // a queue of an open space is gone
 	closing    atomic.Bool
+	handling   atomic.Int32  // handlers that run
 	closed     chan struct{} // closed when nothing of the endpoint runs any more
 
 	stop context.CancelFunc // ends the endpoint's own goroutines
@@ -120,14 +123,39 @@ func (e *Endpoint) wake() {
 // role messages back, lets sends that wait for the broker finish, and disconnects. Each stage is bounded by
 // Options.CloseTimeout. Later calls return the same result.
 //
-// Close waits for the handlers that run, so a handler must not call it: it would wait for itself, for CloseTimeout. It
-// starts a goroutine that does, or tells the program to end.
+// Close waits for the handlers that run. Called by one of them, or by OnEvent, it would wait for itself: then it begins,
+// returns an error of code failed-precondition at once, and Done says when it is over.
 //
-// Its error has code deadline-exceeded when a handler or OnEvent did not return in time; it then still runs, and Done
-// closes when it has returned.
+// Otherwise its error has code deadline-exceeded when a handler or OnEvent did not return in time; it then still runs, and
+// Done closes when it has returned.
 func (e *Endpoint) Close() error {
+	if (e.handling.Load() > 0 || e.events.telling.Load()) && calledByHandler() {
+		go e.closeOnce.Do(func() { e.closeErr = e.shutdown() }) // ends when Done closes, or CloseTimeout after
+		return wire.Errorf(wire.CodeFailedPrecondition, "close endpoint: called by a handler, which it waits for; it ends without the caller")
+	}
 	e.closeOnce.Do(func() { e.closeErr = e.shutdown() })
 	return e.closeErr
+}
+
+// Functions that call handlers. A handler of another endpoint is told apart from one's own only by whether one of one's
+// own runs at all; if both do, Close is taken for a call by its own handler, which does it no harm.
+var handlerCallers = []string{"/endpoint.(*Endpoint).invoke", "/endpoint.(*events).call"}
+
+// calledByHandler reports whether the calling goroutine runs a handler.
+func calledByHandler() bool {
+	var pcs [256]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		for _, name := range handlerCallers {
+			if strings.HasSuffix(f.Function, name) {
+				return true
+			}
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 func (e *Endpoint) shutdown() error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cotal-go/cotal/internal/logkey"
@@ -294,6 +295,8 @@ type events struct {
 	end chan struct{}
 	wg  sync.WaitGroup
 
+	telling atomic.Bool // fn runs
+
 	mu   sync.Mutex // guards lost
 	lost int
 }
@@ -362,7 +365,9 @@ func (ev *events) confess() {
 }
 
 func (ev *events) call(e Event) {
+	ev.telling.Store(true)
 	defer func() {
+		ev.telling.Store(false)
 		if v := recover(); v != nil {
 			ev.log.Error("event handler panicked", logkey.Error, fmt.Sprint(v), logkey.Name, fmt.Sprintf("%T", e))
 		}

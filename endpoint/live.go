@@ -451,7 +451,9 @@ func decode(sub wire.Subject, data []byte) (*wire.Message, error) {
 // does, is reported too; whoever calls invoke goes on in another goroutine.
 func (e *Endpoint) invoke(fn func(*Delivery), d *Delivery) (panicked bool) {
 	returned := false
+	e.handling.Add(1)
 	defer func() {
+		e.handling.Add(-1)
 		if returned {
 			return
 		}

@@ -56,7 +56,7 @@ type Options struct {
 	// presence are always quiet.
 	Quiet bool
 	// OnEvent is told what happens outside of calls, one event at a time. It may block; events beyond a
-	// backlog are then counted, not kept. It must not call Close, which waits for it.
+	// backlog are then counted, not kept.
 	OnEvent func(Event)
 	// Logger may be nil.
 	Logger *slog.Logger
