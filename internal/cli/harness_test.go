@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cotal-go/cotal/internal/cli"
 )
@@ -78,6 +79,19 @@ func (w *world) must(args ...string) string {
 		w.t.Fatalf("cotal %s: exit %d: %s", strings.Join(args, " "), code, errs)
 	}
 	return out
+}
+
+// until runs a command that shows what others do until it prints want, and returns what it printed. What is for display
+// may be a moment old.
+func (w *world) until(want string, args ...string) string {
+	w.t.Helper()
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		if out := w.must(args...); strings.Contains(out, want) {
+			return out
+		}
+	}
+	w.t.Fatalf("cotal %s does not print %q", strings.Join(args, " "), want)
+	return ""
 }
 
 func decodeJSON(t *testing.T, line string) any {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -13,7 +15,9 @@ import (
 )
 
 // pause <process|folder>: stops a process of the script, or the mesh of a project, where it is.
-func cmdPause(ts *testscript.TestScript, neg bool, args []string) { sendSignal(ts, neg, args, signalPause) }
+func cmdPause(ts *testscript.TestScript, neg bool, args []string) {
+	sendSignal(ts, neg, args, signalPause)
+}
 
 // resume <process|folder>: lets it go on.
 func cmdResume(ts *testscript.TestScript, neg bool, args []string) {
@@ -86,4 +90,20 @@ func refuseAll(server, creds, reason string) error {
 		}
 	}
 	return nil
+}
+
+// await <pattern> <command>...: runs a command that shows what others do until its output has a line that matches. What is
+// for display may be a moment old.
+func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: await <pattern> <command>...")
+	}
+	re := regexp.MustCompile("(?m)" + args[0])
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		_ = ts.Exec(args[1], args[2:]...) // it may fail until then
+		if re.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+	}
+	ts.Fatalf("%s does not show a line that matches %q", strings.Join(args[1:], " "), args[0])
 }

@@ -19,7 +19,8 @@ import (
 )
 
 const membersLong = `
-Lists who is a member of which channels, as far as you may read them: of all, or of the one that is named.
+Lists who is a member of which channels, as far as you may read them: of all, or of the one that is named. The list is for
+display and may be a second or two old.
 
   there     connected, and a member that would miss nothing if it were not
   away      not connected; gets what is posted now when it comes back

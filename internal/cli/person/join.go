@@ -119,6 +119,7 @@ func (j *join) Run(ctx context.Context, e *command.Env) error {
 	}
 	s.attach(sc)
 	defer s.leave()
+	defer func() { _ = s.ep.Close() }() // before the screen goes: what was handled was shown
 	if err := s.begin(ctx, patterns, current, j.history); err != nil {
 		return t.Explain(err)
 	}

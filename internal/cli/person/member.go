@@ -58,7 +58,7 @@ func (s *session) join(ctx context.Context, pattern string, history int, again b
 	}
 	s.members = append(s.members, member{pattern, m})
 	st := m.Status()
-	if history > 0 && !again {
+	if history > 0 && !again && st.Established {
 		if err := s.backlog(ctx, pattern, history, st.Joined); err != nil && ctx.Err() == nil {
 			s.say("no history of %s: %s", view.Channel(pattern), command.Safe(err.Error()))
 		}

@@ -71,6 +71,9 @@ func (s *session) begin(ctx context.Context, patterns []string, current string, 
 	if err := s.ep.HandleDirect(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d) }); err != nil {
 		return err
 	}
+	if err := s.ep.HandleMentions(ctx, func(d *endpoint.Delivery) { s.show(d) }); err != nil {
+		return err
+	}
 	if s.ep.Identity().Role != "" {
 		if err := s.ep.HandleRole(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d) }); err != nil {
 			return err
@@ -192,10 +195,10 @@ func (s *session) event(ev endpoint.Event) {
 		return
 	}
 	if s.screen.env.JSON {
-		s.print(view.Notice{V: command.V1, Event: name, Text: ev.String()}, nil)
+		s.print(view.Notice{V: command.V1, Event: name, Text: view.EventText(ev)}, nil)
 		return
 	}
-	s.say("%s", command.Safe(ev.String()))
+	s.say("%s", command.Safe(view.EventText(ev)))
 }
 
 // outcome is the error of the whole session: a script learns from the exit code that a line of it was not done, a

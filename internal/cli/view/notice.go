@@ -14,7 +14,7 @@ type Notice struct {
 
 // EventName is the word under which an event is shown, or "" for those that are for the log only.
 func EventName(ev endpoint.Event) string {
-	switch ev.(type) {
+	switch ev := ev.(type) {
 	case endpoint.EventGap:
 		return "gap"
 	case endpoint.EventOverflow:
@@ -34,6 +34,9 @@ func EventName(ev endpoint.Event) string {
 	case endpoint.EventBackstop:
 		return "backstop"
 	case endpoint.EventCaughtUp:
+		if ev.Count == 0 {
+			return "" // nothing was missed
+		}
 		return "caught-up"
 	case endpoint.EventLoss:
 		return "loss"
@@ -47,4 +50,17 @@ func EventName(ev endpoint.Event) string {
 		return "queue-full"
 	}
 	return ""
+}
+
+// EventText is what happened, for a person.
+func EventText(ev endpoint.Event) string {
+	c, ok := ev.(endpoint.EventCaughtUp)
+	if !ok || c.Pattern == "" {
+		return ev.String()
+	}
+	verb := " was missed and is shown"
+	if c.Count != 1 {
+		verb = " were missed and are shown"
+	}
+	return Plural(uint64(c.Count), "message") + " of " + Channel(c.Pattern) + verb
 }
