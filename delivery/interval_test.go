@@ -51,8 +51,8 @@ func TestWhatOfAnIntervalIsLost(t *testing.T) {
 	}
 }
 
-// in reports whether a sequence is in one of some ranges.
-func in(rs []wire.SequenceRange, seq uint64) bool {
+// inRanges reports whether a sequence is in one of some ranges.
+func inRanges(rs []wire.SequenceRange, seq uint64) bool {
 	for _, r := range rs {
 		if r.From <= seq && seq <= r.To {
 			return true
@@ -112,11 +112,11 @@ func TestIntervalAgreesWithASetOfSequences(t *testing.T) {
 		ascending(t, "lost", lost)
 		over := !open
 		for seq := uint64(1); seq <= most; seq++ {
-			if want := m.Contains(seq) && seq > pos; in(ahead, seq) != want {
+			if want := m.Contains(seq) && seq > pos; inRanges(ahead, seq) != want {
 				t.Fatalf("ahead of %d holds %d: %t, want %t", pos, seq, !want, want)
 			}
-			want := m.Contains(seq) && seq > pos && seq < first && seq <= through && !c.Has(seq) && !in(seen, seq)
-			if in(lost, seq) != want {
+			want := m.Contains(seq) && seq > pos && seq < first && seq <= through && !c.Has(seq) && !inRanges(seen, seq)
+			if inRanges(lost, seq) != want {
 				t.Fatalf("lost holds %d: %t, want %t", seq, !want, want)
 			}
 			if m.Contains(seq) && !c.Has(seq) {
@@ -133,7 +133,7 @@ func TestIntervalAgreesWithASetOfSequences(t *testing.T) {
 			some := delivery.Few(lost, n)
 			ascending(t, "few", some)
 			for seq := uint64(1); seq <= most; seq++ {
-				if in(lost, seq) && !in(some, seq) || len(some) > n {
+				if inRanges(lost, seq) && !inRanges(some, seq) || len(some) > n {
 					t.Fatalf("%v in at most %d ranges = %v", lost, n, some)
 				}
 			}

@@ -1,6 +1,10 @@
 package delivery
 
 import (
+	"context"
+
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -28,3 +32,17 @@ func (i Interval) Lost(pos, first, through uint64, seen []wire.SequenceRange) []
 
 // Few covers ranges with a number of them.
 func Few(ranges []wire.SequenceRange, n int) []wire.SequenceRange { return few(ranges, n) }
+
+// Listing is the list of all memberships that a service keeps.
+type Listing struct{ r *registry }
+
+// NewListing returns one that has read nothing.
+func NewListing(js jetstream.JetStream, s wire.Space) *Listing {
+	return &Listing{newMembership(js, s).registry}
+}
+
+// All brings it up to date, however fresh it is.
+func (l *Listing) All(ctx context.Context) ([]wire.MemberInfo, error) {
+	l.r.at = l.r.at.Add(-registryReuse)
+	return l.r.all(ctx)
+}

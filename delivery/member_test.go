@@ -10,19 +10,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/cotaltest"
+	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
-
-// setClass makes what is posted on a channel be kept for members, or not.
-func (m *mesh) setClass(t testing.TB, channel string, class wire.DeliveryClass) {
-	t.Helper()
-	if _, err := space.NewChannels(m.js, lab).Set(ctxFor(t), channel, wire.ChannelConfig{DeliveryClass: string(class)}, nil); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // member is a participant of a durable space with its caller.
 type member struct {
@@ -35,12 +30,12 @@ type member struct {
 func durableMesh(t testing.TB) *mesh {
 	t.Helper()
 	m := newMesh(t)
-	m.setClass(t, wire.DefaultsKey, wire.ClassDurable)
+	m.class(t, wire.DefaultsKey, wire.ClassDurable)
 	m.serve(t, nil)
 	return m
 }
 
-func (m *mesh) member(t testing.TB, actor string, read ...string) *member {
+func (m *mesh) participant(t testing.TB, actor string, read ...string) *member {
 	t.Helper()
 	l := lifecycle(actor)
 	m.grant(t, l, read...)
@@ -114,7 +109,7 @@ func poster() wire.Principal { return wire.Principal{Owner: wire.LocalOwner, Act
 func TestJoinAgainReturnsTheOpenMembership(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	m.post(t, poster(), "general", "before")
 	first := ada.join(t, "general")
 	if !first.Durable || first.Resumed || first.Generation == 0 || first.Joined != 1 || first.Frontier != 1 || first.Class != "durable" {
@@ -134,7 +129,7 @@ func TestJoinAgainReturnsTheOpenMembership(t *testing.T) {
 func TestConcurrentJoinsOpenOneInterval(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	for round := range 5 {
 		pattern := fmt.Sprintf("c%d", round)
 		replies := make([]wire.JoinReply, 6)
@@ -171,7 +166,7 @@ func TestConcurrentJoinsOpenOneInterval(t *testing.T) {
 func TestJoinNeedsAReadListThatCoversThePattern(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", "team.*", "general", "log.>")
+	ada := m.participant(t, "ada", "team.*", "general", "log.>")
 	for _, pattern := range []string{"team.a", "team.*", "general", "log.>", "log.a.b"} {
 		ada.join(t, pattern)
 	}
@@ -192,8 +187,8 @@ func TestJoinNeedsAReadListThatCoversThePattern(t *testing.T) {
 func TestJoinOfALiveChannelWritesNothing(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
-	m.setClass(t, "chatter", wire.ClassLive)
+	ada := m.participant(t, "ada", ">")
+	m.class(t, "chatter", wire.ClassLive)
 	m.post(t, poster(), "chatter", "x")
 	if r := ada.join(t, "chatter"); r.Durable || r.Class != "live" || r.Generation != 0 || r.Joined != 1 || r.Frontier != 1 {
 		t.Errorf("join of a live channel = %+v", r)
@@ -205,9 +200,9 @@ func TestJoinOfALiveChannelWritesNothing(t *testing.T) {
 func TestPatternIsDurableWhenAnyChannelOfItMayBe(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
-	m.setClass(t, wire.DefaultsKey, wire.ClassLive)
-	m.setClass(t, "team.kept", wire.ClassDurable)
+	ada := m.participant(t, "ada", ">")
+	m.class(t, wire.DefaultsKey, wire.ClassLive)
+	m.class(t, "team.kept", wire.ClassDurable)
 	for pattern, want := range map[string]bool{"team.*": true, "team.>": true, ">": true, "other.*": false, "team.kept": true, "team.x": false} {
 		if r := ada.join(t, pattern); r.Durable != want || (r.Class == "durable") != want {
 			t.Errorf("join %q = %+v, want durable %t", pattern, r, want)
@@ -218,7 +213,7 @@ func TestPatternIsDurableWhenAnyChannelOfItMayBe(t *testing.T) {
 func TestOneLifeHasABoundedNumberOfMemberships(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	members := space.NewMembers(m.js, lab)
 	for i := range wire.MaxMemberships {
 		one := space.Membership{Lifecycle: ada.life, Pattern: fmt.Sprintf("c%d", i)}.Joined(0)
@@ -236,7 +231,7 @@ func TestOneLifeHasABoundedNumberOfMemberships(t *testing.T) {
 func TestIntervalsOfOneMembershipAreBounded(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	var gen uint64
 	for range space.MaxSpans {
 		gen = ada.join(t, "general").Generation
@@ -255,7 +250,7 @@ func TestIntervalsOfOneMembershipAreBounded(t *testing.T) {
 func TestLeaveEndsTheIntervalAndGivesOutWhatIsInside(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	gen := ada.join(t, "general").Generation
 	for i := range 3 {
 		m.post(t, poster(), "general", fmt.Sprint(i))
@@ -300,7 +295,7 @@ func TestLeaveEndsTheIntervalAndGivesOutWhatIsInside(t *testing.T) {
 func TestLeaveWithDiscardForgetsWhatWasNotHandled(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	ada.join(t, "general")
 	m.post(t, poster(), "general", "x")
 	ada.leave(t, wire.LeaveRequest{Pattern: "general", Discard: true})
@@ -318,7 +313,7 @@ func TestLeaveWithDiscardForgetsWhatWasNotHandled(t *testing.T) {
 func TestLeaveBeforeAnyMessageLeavesNothing(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	ada.join(t, "general")
 	if r := ada.leave(t, wire.LeaveRequest{Pattern: "general"}); r.Left != 0 {
 		t.Errorf("left at %d, want 0", r.Left)
@@ -331,7 +326,7 @@ func TestLeaveBeforeAnyMessageLeavesNothing(t *testing.T) {
 func TestLateLeaveAndAckOfAnEarlierProcessChangeNothing(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	old := ada.join(t, "general").Generation
 	ada.leave(t, wire.LeaveRequest{Pattern: "general", Discard: true})
 	now := ada.join(t, "general").Generation
@@ -348,7 +343,7 @@ func TestLateLeaveAndAckOfAnEarlierProcessChangeNothing(t *testing.T) {
 func TestMessagesBetweenTwoIntervalsAreNotGiven(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	first := ada.join(t, "general")
 	in1 := m.post(t, poster(), "general", "in")
 	ada.leave(t, wire.LeaveRequest{Pattern: "general"})
@@ -438,7 +433,7 @@ func TestLifeWithoutAGrantThatStandsHasNothing(t *testing.T) {
 func TestNobodyReachesTheMembershipOfAnother(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada, bob := m.member(t, "ada", ">"), m.member(t, "bob", ">")
+	ada, bob := m.participant(t, "ada", ">"), m.participant(t, "bob", ">")
 	gen := ada.join(t, "general").Generation
 	seq := m.post(t, poster(), "general", "x")
 	for command, err := range map[string]error{
@@ -478,4 +473,47 @@ func TestWhoMayNoLongerReadMayStillLeaveAndAck(t *testing.T) {
 	refused(t, "pull", err, wire.ErrPermissionDenied)
 	ada.ack(t, "general", gen, seq)
 	ada.leave(t, wire.LeaveRequest{Pattern: "general"})
+}
+
+// What delivery's own credential permits is enough for all that members ask.
+func TestMembersWithRealCredentials(t *testing.T) {
+	t.Parallel()
+	m := cotaltest.New(t, nil)
+	ada := m.Endpoint(t, "ada", &cotaltest.Peer{Subscribe: []string{"team.>"}})
+	boss := m.Endpoint(t, "boss", &cotaltest.Peer{Request: &auth.Request{Profile: trust.Operator, Subscribe: []string{">"}, Publish: []string{">"}}})
+	ctx := ctxFor(t)
+	call := func(e *endpoint.Endpoint, command string, args, out any) {
+		t.Helper()
+		if err := e.Call(ctx, control.Target{Endpoint: wire.DeliveryEndpoint, Command: command}, args, out); err != nil {
+			t.Fatalf("%s %+v: %v", command, args, err)
+		}
+	}
+	set := wire.ChannelSetRequest{Channel: "team.a", Config: &wire.ChannelConfig{DeliveryClass: string(wire.ClassDurable)}}
+	call(boss, wire.CommandChannelSet, set, nil)
+	var joined wire.JoinReply
+	call(ada, wire.CommandJoin, wire.JoinRequest{Pattern: "team.*"}, &joined)
+	if !joined.Durable || joined.Generation == 0 {
+		t.Errorf("join = %+v", joined)
+	}
+	if _, err := boss.Post(ctx, "team.a", endpoint.Draft{Parts: []wire.Part{wire.Text("hello")}}); err != nil {
+		t.Fatal(err)
+	}
+	var page wire.PullReply
+	call(ada, wire.CommandPull, wire.PullRequest{Pattern: "team.*"}, &page)
+	if len(page.Messages) != 1 || page.Messages[0].Sender != "local.boss" {
+		t.Errorf("pull = %+v", page)
+	}
+	call(ada, wire.CommandPull, wire.PullRequest{Mentions: true}, &wire.PullReply{})
+	call(ada, wire.CommandAck, wire.AckRequest{Mentions: true}, nil)
+	call(ada, wire.CommandAck, wire.AckRequest{Pattern: "team.*", Generation: joined.Generation, Handled: ranges(page.Through, page.Through)}, nil)
+	var members wire.MembershipsReply
+	call(boss, wire.CommandMemberships, nil, &members)
+	durable := 0
+	for _, info := range members.Members {
+		durable += len(info.Durable)
+	}
+	if durable != 1 {
+		t.Errorf("memberships = %+v, want that of ada", members)
+	}
+	call(ada, wire.CommandLeave, wire.LeaveRequest{Pattern: "team.*", Discard: true}, nil)
 }

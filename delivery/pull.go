@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
@@ -33,7 +34,10 @@ func (d *Service) pull(ctx context.Context, caller wire.Lifecycle, in wire.PullR
 	if err != nil {
 		return nil, err
 	}
-	p := &pullPage{d: d, a: a, limit: in.Limit, classes: classes{d: d}, reads: map[string]bool{}}
+	buffer := entryBuffers.Get().(*[]byte)
+	defer entryBuffers.Put(buffer)
+	p := &pullPage{d: d, a: a, limit: in.Limit, classes: classes{d: d}, reads: map[string]bool{}, entries: (*buffer)[:0]}
+	defer func() { *buffer = p.entries }()
 	if p.limit == 0 {
 		p.limit = wire.MaxPullPage
 	}
@@ -68,6 +72,9 @@ type pullPage struct {
 	goneAt         []uint64             // where it was
 }
 
+// entryBuffers hold the entries of a page until they are copied into the reply.
+var entryBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // errStop ends a batch before its end.
 var errStop = errors.New("the page ends here")
 
@@ -101,11 +108,14 @@ func (p *pullPage) membership(ctx context.Context, caller wire.Lifecycle, in wir
 			return err
 		}
 	}
-	if end, closed := iv.end(); !p.more && !closed {
-		p.reply.Through = max(p.reply.Through, b.Last)
-	} else if closed {
-		p.reply.Ended = p.reply.Through >= end
+	end, closed := iv.end()
+	if !closed {
+		end = b.Last
 	}
+	if !p.more && end <= b.Last {
+		p.reply.Through = max(p.reply.Through, end) // past what is handled, or holds nothing
+	}
+	p.reply.Ended = closed && p.reply.Through >= end
 	p.finish()
 	return p.losses(ctx, iv, pos)
 }

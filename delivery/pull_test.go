@@ -65,7 +65,7 @@ func sequences(msgs []wire.PulledMessage) []uint64 {
 func TestBurstIsPulledToTheLastMessage(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	gen := ada.join(t, "general").Generation
 	const total = 5000
 	last := m.burst(t, "general", total, 200)
@@ -93,7 +93,7 @@ func TestBurstIsPulledToTheLastMessage(t *testing.T) {
 func TestPagesOfTinyLimitsAndOfLargeMessages(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	ada.join(t, ">")
 	var want []uint64
 	for i := range 7 {
@@ -116,7 +116,7 @@ func TestPagesOfTinyLimitsAndOfLargeMessages(t *testing.T) {
 func TestPullSkipsWhatIsHandled(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	gen := ada.join(t, "general").Generation
 	m.burst(t, "general", 20, 10)
 	ada.ack(t, "general", gen, 3, wire.SequenceRange{From: 5, To: 6}, wire.SequenceRange{From: 10, To: 18})
@@ -179,17 +179,17 @@ func TestEachMessageIsAuthorisedByTheReadListOfNow(t *testing.T) {
 func TestClassOfAChannelIsThatOfNow(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	ada.join(t, "team.*")
 	m.post(t, poster(), "team.a", "1")
 	m.post(t, poster(), "team.b", "2")
-	m.setClass(t, "team.a", wire.ClassLive)
+	m.class(t, "team.a", wire.ClassLive)
 	page := ada.pull(t, wire.PullRequest{Pattern: "team.*"})
 	if !slices.Equal(sequences(page.Messages), []uint64{2}) || page.Through != 2 {
 		t.Errorf("with team.a live: %+v, want message 2", page)
 	}
-	m.setClass(t, "team.a", wire.ClassDurable)
-	m.setClass(t, wire.DefaultsKey, wire.ClassLive)
+	m.class(t, "team.a", wire.ClassDurable)
+	m.class(t, wire.DefaultsKey, wire.ClassLive)
 	page = ada.pull(t, wire.PullRequest{Pattern: "team.*"})
 	if !slices.Equal(sequences(page.Messages), []uint64{1}) {
 		t.Errorf("with team.a alone durable: %+v, want message 1", page)
@@ -199,13 +199,13 @@ func TestClassOfAChannelIsThatOfNow(t *testing.T) {
 func TestManyChannelsOfOnePageAreResolvedAtOnce(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	ada.join(t, ">")
 	var want []uint64
 	for i := range 60 {
 		channel := fmt.Sprintf("c%d", i)
 		if i%3 == 0 {
-			m.setClass(t, channel, wire.ClassLive)
+			m.class(t, channel, wire.ClassLive)
 		}
 		if seq := m.post(t, poster(), channel, "x"); i%3 != 0 {
 			want = append(want, seq)
@@ -219,7 +219,7 @@ func TestManyChannelsOfOnePageAreResolvedAtOnce(t *testing.T) {
 func TestWhatIsNoMessageIsSkipped(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	ada.join(t, "general")
 	raw := headertest.Dial(t, m.srv, nil)
 	subject, err := wire.ChannelSubject(lab, poster(), "general")
@@ -273,7 +273,7 @@ func retention(pairs ...uint64) []wire.Loss {
 func TestWhatRetentionTookIsReportedByItsRange(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	m.burst(t, "general", 5, 10)
 	gen := ada.join(t, "general").Generation // after 5
 	m.burst(t, "general", 20, 10)            // 6 to 25
@@ -313,7 +313,7 @@ func TestWhatRetentionTookIsReportedByItsRange(t *testing.T) {
 func TestLossOfAClosedIntervalEndsWithIt(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	gen := ada.join(t, "general").Generation
 	m.burst(t, "general", 4, 10)
 	ada.leave(t, wire.LeaveRequest{Pattern: "general"})
@@ -340,7 +340,7 @@ func TestSmallStreamLosesNothingWithoutASaying(t *testing.T) {
 	if _, err := m.js.UpdateStream(ctxFor(t), cfg); err != nil {
 		t.Fatal(err)
 	}
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	gen := ada.join(t, "general").Generation
 	posting := make(chan struct{})
 	const total = 400
@@ -383,7 +383,7 @@ func TestSmallStreamLosesNothingWithoutASaying(t *testing.T) {
 func TestClearedChannelIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	gen := ada.join(t, "general").Generation
 	m.burst(t, "general", 4, 10)
 	m.burst(t, "other", 2, 10)
@@ -407,7 +407,7 @@ func TestClearedChannelIsReportedOnce(t *testing.T) {
 func TestPageListsBoundedLosses(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	gen := ada.join(t, "general").Generation
 	m.burst(t, "general", 300, 10)
 	var handled []wire.SequenceRange
@@ -425,7 +425,7 @@ func TestPageListsBoundedLosses(t *testing.T) {
 func TestPullReplyHasTheShapeOfItsType(t *testing.T) {
 	t.Parallel()
 	m := durableMesh(t)
-	ada := m.member(t, "ada", ">")
+	ada := m.participant(t, "ada", ">")
 	ada.join(t, "a.>")
 	body := []byte(`{ "id":"01","ts":1,"space":"lab","from":{"id":"local.poster","name":"<&>"},"channel":"a.b","parts":[{"kind":"text","text":"\u2028 <b> \"q\""}] }`)
 	m.store(t, poster(), "a.b", body)

@@ -12,18 +12,26 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// registryReuse is how old a listing of all memberships may be that is given out. Reading ten thousand with their positions
-// takes a few tenths of a second, so that however often it is asked for, it costs a fraction of one processor.
-const registryReuse = 2 * time.Second
+// registryReuse is how old a listing of all memberships may be that is given out.
+const registryReuse = time.Second
 
-// registry lists all memberships, for display. It keeps the last listing until the next one is asked for.
+// registry lists all memberships, for display. From the first time that somebody asks it keeps them, and reads what was
+// written since: reading ten thousand with their positions takes a few tenths of a second.
 type registry struct {
 	members *space.Members
 	cursors *space.Cursors
 
-	mu   sync.Mutex // guards the two below; held while asking the broker
-	last []wire.MemberInfo
-	at   time.Time
+	mu        sync.Mutex // guards those below; held while asking the broker
+	records   followed[space.Membership]
+	positions followed[space.Cursor]
+	last      []wire.MemberInfo
+	at        time.Time
+}
+
+func newRegistry(members *space.Members, cursors *space.Cursors) *registry {
+	r := &registry{members: members, cursors: cursors}
+	r.records.source, r.positions.source = members, cursors
+	return r
 }
 
 // all returns every life of a principal that has a membership, sorted by principal. The list must not be changed.
@@ -33,65 +41,96 @@ func (r *registry) all(ctx context.Context) ([]wire.MemberInfo, error) {
 	if !r.at.IsZero() && time.Since(r.at) < registryReuse {
 		return r.last, nil
 	}
-	c := newCollection()
-	if err := r.members.All(ctx, c.member); err != nil {
+	changed, err := r.records.sync(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := r.cursors.All(ctx, c.cursor); err != nil {
+	moved, err := r.positions.sync(ctx)
+	if err != nil {
 		return nil, err
 	}
-	r.last, r.at = c.sorted(), time.Now()
+	if changed || moved || r.at.IsZero() {
+		c := newCollection()
+		for key, m := range r.records.by {
+			if m != nil {
+				c.add(*m, r.positions.by[key])
+			}
+		}
+		r.last = c.sorted()
+	}
+	r.at = time.Now()
 	return r.last, nil
+}
+
+// source is a bucket whose records can be followed, but for removals.
+type source[V any] interface {
+	Changes(ctx context.Context, after uint64, fn func(key string, v *V)) (uint64, error)
+	Total(ctx context.Context) (int, error)
+}
+
+// followed is what a bucket holds, by key; nil for what cannot be read.
+type followed[V any] struct {
+	source source[V]
+	by     map[string]*V
+	after  uint64
+}
+
+// sync brings it up to date and reports whether anything changed. When the numbers say that something was removed,
+// everything is read again. A record may have come in between, so it looks twice.
+func (f *followed[V]) sync(ctx context.Context) (changed bool, err error) {
+	for try := 0; ; try++ {
+		if f.by == nil || try == 2 {
+			f.by, f.after, changed = map[string]*V{}, 0, true
+		}
+		if f.after, err = f.source.Changes(ctx, f.after, func(key string, v *V) { f.by[key], changed = v, true }); err != nil {
+			return changed, err
+		}
+		n, err := f.source.Total(ctx)
+		if err != nil || n == len(f.by) || try == 2 {
+			return changed, err
+		}
+	}
 }
 
 // of returns the lives of one principal, read now.
 func (r *registry) of(ctx context.Context, p wire.Principal) ([]wire.MemberInfo, error) {
 	c := newCollection()
-	all, err := r.members.OfPrincipal(ctx, p)
+	positions := map[space.CursorKey]*space.Cursor{}
+	err := r.cursors.OfPrincipal(ctx, p, func(k space.CursorKey, cur space.Cursor) error {
+		positions[k] = &cur
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
+	all, err := r.members.OfPrincipal(ctx, p)
 	for _, m := range all {
-		_ = c.member(m)
+		c.add(m, positions[space.CursorKey{Lifecycle: m.Lifecycle, Pattern: space.PatternKey(m.Pattern)}])
 	}
-	err = r.cursors.OfPrincipal(ctx, p, c.cursor)
 	return c.sorted(), err
 }
 
 // collection puts memberships and positions together by life.
 type collection struct {
 	lives map[wire.Lifecycle]*wire.MemberInfo
-	place map[space.CursorKey]int // in Durable
 }
 
-func newCollection() *collection {
-	return &collection{map[wire.Lifecycle]*wire.MemberInfo{}, map[space.CursorKey]int{}}
-}
+func newCollection() *collection { return &collection{map[wire.Lifecycle]*wire.MemberInfo{}} }
 
-func (c *collection) life(l wire.Lifecycle) *wire.MemberInfo {
-	info := c.lives[l]
+// add takes a membership with its position, nil for none.
+func (c *collection) add(m space.Membership, at *space.Cursor) {
+	info := c.lives[m.Lifecycle]
 	if info == nil {
-		info = &wire.MemberInfo{Principal: l.Principal.String(), UID: l.UID}
-		c.lives[l] = info
+		info = &wire.MemberInfo{Principal: m.Lifecycle.Principal.String(), UID: m.Lifecycle.UID}
+		c.lives[m.Lifecycle] = info
 	}
-	return info
-}
-
-func (c *collection) member(m space.Membership) error {
-	info, last := c.life(m.Lifecycle), m.Last()
-	c.place[space.CursorKey{Lifecycle: m.Lifecycle, Pattern: space.PatternKey(m.Pattern)}] = len(info.Durable)
+	last, floor := m.Last(), m.Spans[0].Join
+	if at != nil {
+		floor = max(floor, at.Floor)
+	}
 	info.Durable = append(info.Durable, wire.DurableMembership{
-		Pattern: m.Pattern, Generation: last.Generation, Joined: last.Join, Left: last.Leave, Floor: m.Spans[0].Join,
+		Pattern: m.Pattern, Generation: last.Generation, Joined: last.Join, Left: last.Leave, Floor: floor,
 	})
-	return nil
-}
-
-func (c *collection) cursor(k space.CursorKey, cur space.Cursor) error {
-	if i, ok := c.place[k]; ok {
-		d := &c.lives[k.Lifecycle].Durable[i]
-		d.Floor = max(d.Floor, cur.Floor)
-	}
-	return nil
 }
 
 func (c *collection) sorted() []wire.MemberInfo {

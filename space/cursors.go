@@ -166,7 +166,24 @@ type CursorKey struct {
 // All calls fn with the position of every membership, in no particular order, read by batches. It need not see what was
 // written a moment ago. What cannot be read is left out, and mentions are.
 func (c *Cursors) All(ctx context.Context, fn func(CursorKey, Cursor) error) error {
-	return c.scan(ctx, "*.*.*.*", fn)
+	return c.scan(ctx, fourTokens, fn)
+}
+
+// Total and Changes are those of [Members] for positions, under the same keys. Those of mentions count, and are given as
+// nil.
+func (c *Cursors) Total(ctx context.Context) (int, error) { return c.table.total(ctx, fourTokens) }
+
+// Changes is described at [Cursors.Total].
+func (c *Cursors) Changes(ctx context.Context, after uint64, fn func(key string, cur *Cursor)) (uint64, error) {
+	return c.table.changes(ctx, fourTokens, after, func(r *Stored) {
+		key := strings.TrimPrefix(r.Subject, c.table.prefix)
+		cur, err := decodeCursor(r.Data)
+		if err != nil || strings.HasSuffix(key, "."+mentionsKey) {
+			fn(key, nil)
+			return
+		}
+		fn(key, &cur)
+	})
 }
 
 // Of is [Cursors.All] for one life of a principal.

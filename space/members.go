@@ -62,17 +62,19 @@ func (m Membership) Knows(generation uint64) bool {
 }
 
 // Joined returns m with a new open span after sequence at. Its generation is known once it is put. It must not be open.
+// Spans that hold nothing are dropped: with the next join nobody reports about them any more.
 func (m Membership) Joined(at uint64) Membership {
-	m.Spans = append(slices.Clone(m.Spans), Span{Join: at})
+	m.Spans = slices.DeleteFunc(slices.Clone(m.Spans), func(s Span) bool { return s.Leave == s.Join })
+	m.Spans = append(m.Spans, Span{Join: at})
 	return m
 }
 
-// Left returns m with its open span closed at sequence at. A span without any message is dropped, so that no span may be
-// left.
+// Left returns m with its open span closed at sequence at. The span of a stream that never held a message is dropped, so
+// that no span may be left.
 func (m Membership) Left(at uint64) Membership {
 	m.Spans = slices.Clone(m.Spans)
 	if i := len(m.Spans) - 1; i >= 0 && m.Spans[i].Leave == 0 {
-		if m.Spans[i].Leave = at; at <= m.Spans[i].Join {
+		if m.Spans[i].Leave = max(at, m.Spans[i].Join); m.Spans[i].Leave == 0 {
 			m.Spans = m.Spans[:i]
 		}
 	}
@@ -95,7 +97,7 @@ func (m Membership) check() error {
 	}
 	end := uint64(0)
 	for i, s := range m.Spans {
-		if s.Join < end || s.Leave != 0 && s.Leave <= s.Join || s.Leave == 0 && i < len(m.Spans)-1 {
+		if s.Join < end || s.Leave != 0 && s.Leave < s.Join || s.Leave == 0 && i < len(m.Spans)-1 {
 			return wire.Errorf(wire.CodeInternal, "membership of %q in %q has intervals out of order", m.Lifecycle.Principal, m.Pattern)
 		}
 		end = s.Leave
@@ -198,19 +200,33 @@ func (m *Members) Count(ctx context.Context, l wire.Lifecycle) (int, error) {
 	if err := l.Validate(); err != nil {
 		return 0, err
 	}
-	n := 0
-	q := Query{Filter: m.table.prefix + l.String() + ".*", From: 1, Limit: 1, MaxBytes: 1}
-	rest, err := Read(ctx, m.table.js, m.table.stream, q, func(*Stored) error {
-		n = 1
-		return nil
+	return m.table.total(ctx, l.String()+".*")
+}
+
+// Total returns how many memberships the space has, those included that cannot be read.
+func (m *Members) Total(ctx context.Context) (int, error) { return m.table.total(ctx, fourTokens) }
+
+// Changes calls fn with every membership that was written after a sequence of the bucket, in the order of writing and
+// with the key of its record, and returns the sequence to go on from. One that cannot be read is given as nil. Removals are
+// not told; whoever follows sees by [Members.Total] that there were some.
+func (m *Members) Changes(ctx context.Context, after uint64, fn func(key string, ms *Membership)) (uint64, error) {
+	return m.table.changes(ctx, fourTokens, after, func(r *Stored) {
+		key := strings.TrimPrefix(r.Subject, m.table.prefix)
+		if ms, err := m.decode(r.Subject, r.Sequence, r.Data); err == nil {
+			fn(key, &ms)
+		} else {
+			fn(key, nil)
+		}
 	})
-	return n + int(rest.Pending), err
 }
 
 // All calls fn with every membership of the space, in no particular order, read by batches.
 func (m *Members) All(ctx context.Context, fn func(Membership) error) error {
-	return m.scan(ctx, "*.*.*.*", fn)
+	return m.scan(ctx, fourTokens, fn)
 }
+
+// fourTokens matches the keys of memberships and positions.
+const fourTokens = "*.*.*.*"
 
 func (m *Members) scan(ctx context.Context, keys string, fn func(Membership) error) error {
 	return Scan(ctx, m.table.js, m.table.stream, m.table.prefix+keys, func(r *Stored) error {

@@ -96,3 +96,34 @@ func (t table) removeAll(ctx context.Context, what, keys string) error {
 		return err
 	})
 }
+
+// changes calls fn with every record whose key matches that was written after a sequence, in the order of writing, and
+// returns the sequence to go on from.
+func (t table) changes(ctx context.Context, keys string, after uint64, fn func(*Stored)) (uint64, error) {
+	r, err := newReader(t.js, t.stream, batchMessages)
+	if err != nil {
+		return after, err
+	}
+	defer r.close()
+	for {
+		rest, err := r.read(ctx, Query{Filter: t.prefix + keys, From: after + 1}, func(m *Stored) error {
+			fn(m)
+			return nil
+		})
+		after = max(after, rest.Next-1)
+		if err != nil || rest.Pending == 0 {
+			return after, err
+		}
+	}
+}
+
+// total counts the records whose key matches.
+func (t table) total(ctx context.Context, keys string) (int, error) {
+	n := 0
+	q := Query{Filter: t.prefix + keys, From: 1, Limit: 1, MaxBytes: 1, Unreadable: func(int) { n = 1 }}
+	rest, err := Read(ctx, t.js, t.stream, q, func(*Stored) error {
+		n = 1
+		return nil
+	})
+	return n + int(rest.Pending), err
+}

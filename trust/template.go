@@ -282,7 +282,8 @@ func (b *builder) trustedReader() {
 		b.pub("$JS.API.DIRECT.GET."+n, "$JS.API.DIRECT.GET."+n+".>")
 	}
 	b.pub("$JS.API.CONSUMER.INFO."+direct+".*", "$JS.API.CONSUMER.INFO."+role+".*")
-	b.stream("STREAM.MSG.GET", kvStream(wire.AuthorityBucket(s)))
+	// A copy of a stream may lag; what a member has to go on from is what the leader knows.
+	b.stream("STREAM.MSG.GET", chat, mention, kvStream(wire.AuthorityBucket(s)))
 	for _, bucket := range own {
 		b.read(kvStream(bucket))
 	}
