@@ -1,5 +1,6 @@
 // Package space keeps the broker objects of a space: its streams, its buckets and the durable consumers of its
-// members, and the two records that live in buckets and are read by several services, grants and channel settings.
+// members, the records that live in buckets and are read by several services (grants, channel settings, memberships and
+// positions), and the dead letters of its queues.
 //
 // Make sure of a space with [Ensure]; ask what differs with [Verify]; end it with [Remove]:
 //
@@ -10,6 +11,10 @@
 // changed, because a stream with other retention or without its republish would lose or leak messages quietly.
 // A creation that meets a limit of the account or the broker is a resource-exhausted error that names what is used
 // and allowed, and takes back what the same call created.
+//
+// A space that the build before made is brought to the present [Schema] in place, its queues by [RestoreQueues] or when their
+// holder is issued for again; no message and no position is touched. [Requeue], [DropDeadLetter] and [ClearHistory] are
+// finished by the next call when one is interrupted.
 //
 // What it does not do: it does not set account limits (that is trust), does not choose when the broker syncs to
 // disk (that is a broker setting), and does not decide who may read what.
