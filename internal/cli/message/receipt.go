@@ -249,6 +249,9 @@ func (r ReceiptResult) human(p *command.Printer) {
 		to = "role " + r.Role
 	}
 	line := command.Safe(r.Sender) + " → " + p.Bold(command.Safe(to))
+	if r.To+r.Channel+r.Role == "" { // it is no longer stored
+		line = p.Bold("message " + command.Safe(r.ID))
+	}
 	if r.Sequence > 0 {
 		line += "  stored seq " + strconv.FormatUint(r.Sequence, 10)
 	}
@@ -276,7 +279,10 @@ func recipient(p *command.Printer, rc wire.RecipientReceipt) string {
 	if rc.Role != "" {
 		who = "role " + rc.Role
 	}
-	line := command.Safe(who) + ": " + p.Bold(command.Safe(string(rc.Stage)))
+	line := p.Bold(command.Safe(string(rc.Stage)))
+	if who != "" {
+		line = command.Safe(who) + ": " + line
+	}
 	if rc.Reason != "" {
 		line += ", " + command.Safe(rc.Reason)
 	}
