@@ -160,6 +160,7 @@ func TestPanickingMember(t *testing.T) {
 		k.store(ada, "poison", true)
 		k.store(bob, "later", true)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if got, want := fmt.Sprint(at), "[0s 1s 3s 7s 15s 31s 1m3s 2m3s 3m3s 4m3s]"; got != want {
 			t.Errorf("shown at %s, want %s", got, want)
 		}
