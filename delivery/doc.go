@@ -10,7 +10,7 @@
 //
 // # Commands
 //
-// The endpoint is wire.DeliveryEndpoint; arguments and results are the types of wire/delivery.go.
+// The endpoint is wire.DeliveryEndpoint; arguments and results are the types of package wire.
 //
 //   - roster: a page of who is there, and the position of the feed it was taken at.
 //   - channels: the channels that are configured, and those that hold messages the caller may read; numbers of messages
@@ -18,7 +18,19 @@
 //   - channel-set: writes or removes a channel's settings. Nobody is checked here: the broker lets only operators, and
 //     who was granted this command, publish the request.
 //   - history: stored messages of one channel, by pages.
+//   - join, leave: begin and end durable memberships; memberships lists them, for display.
+//   - pull: what a member has not handled, by pages, and what of its interval can no longer be read; ack: the positions
+//     that it reports. With mentions, the same of the messages that mention it.
 //   - enrol: in open mode only.
+//
+// # Members
+//
+// Nothing is written per member and message. A membership is a record of intervals of the channel stream, a position is a
+// record of what of them is handled, and both are compared and swapped, so that it does not matter which instance
+// answers. A pull reads the stream from the position on. A life of a principal reaches its own records alone, and only
+// with a grant that stands; each message is checked against the read list and the settings of its channel as they are at
+// that moment. What is given out stays unhandled until the member says otherwise, so it may be given out again, and what
+// the stream lost of an interval is said, with its range, until the position is beyond it.
 //
 // # Roster feed
 //
@@ -46,7 +58,7 @@
 // # What it does not
 //
 // It keeps no state of its own: everything is in the broker, so several may serve one space, each with a feed of its
-// own. It writes nothing but channel settings.
+// own. It writes nothing but channel settings, memberships, positions and pointers to mentions.
 //
 // # Concurrency
 //

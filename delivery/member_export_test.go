@@ -46,3 +46,10 @@ func (l *Listing) All(ctx context.Context) ([]wire.MemberInfo, error) {
 	l.r.at = l.r.at.Add(-registryReuse)
 	return l.r.all(ctx)
 }
+
+// Reached is how far a page may say that it goes when a read of a stream with several copies found nothing after through.
+func Reached(ctx context.Context, d *Service, filter string, through, last uint64) (uint64, bool, error) {
+	p := &pullPage{d: d, reply: wire.PullReply{Through: through}}
+	err := p.reached(ctx, wire.ChatStream(d.space), filter, last, space.Bounds{Last: last, Replicas: 3})
+	return p.reply.Through, p.more, err
+}

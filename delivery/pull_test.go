@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/delivery"
 	"github.com/cotal-go/cotal/internal/header/headertest"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
@@ -439,5 +440,27 @@ func TestPullReplyHasTheShapeOfItsType(t *testing.T) {
 	}
 	if got := page.Messages[0]; !bytes.Equal(got.Message, body) || got.Sender != "local.poster" || got.Channel != "a.b" || got.Stored != 0 || time.Since(time.UnixMilli(got.TimeMS)) > time.Hour {
 		t.Errorf("message = %+v", got)
+	}
+}
+
+func TestCopyOfTheStreamThatLagsHidesNothing(t *testing.T) {
+	t.Parallel()
+	m := durableMesh(t)
+	for _, channel := range []string{"general", "other", "general", "other"} {
+		m.post(t, poster(), channel, "x")
+	}
+	filter, err := wire.ChannelFilter(lab, "general")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := delivery.New(m.nc, lab, nil)
+	for _, c := range []struct {
+		through, want uint64
+		more          bool
+	}{{1, 2, true}, {3, 4, false}, {4, 4, false}} {
+		through, more, err := delivery.Reached(ctxFor(t), d, filter, c.through, 4)
+		if err != nil || through != c.want || more != c.more {
+			t.Errorf("through %d: %d, more %t, %v, want %d, %t", c.through, through, more, err, c.want, c.more)
+		}
 	}
 }

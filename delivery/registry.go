@@ -234,10 +234,10 @@ func (v memberView) fill(reply *wire.MembershipsReply, all []wire.MemberInfo) {
 	for found && start < len(all) && all[start].Principal == v.in.After {
 		start++
 	}
-	size, whole, wholeSize := 0, 0, 0 // of the page as it was before the lives of the present principal
+	size, whole := 0, 0 // whole is how many came before the lives of the present principal
 	for i := start; i < len(all); i++ {
 		if n := len(reply.Members); n > 0 && reply.Members[n-1].Principal != all[i].Principal {
-			whole, wholeSize = n, size
+			whole = n
 		}
 		info, room := v.see(all[i])
 		if room == 0 {
@@ -245,7 +245,7 @@ func (v memberView) fill(reply *wire.MembershipsReply, all []wire.MemberInfo) {
 		}
 		reply.Members, size = append(reply.Members, info), size+room
 		if n := len(reply.Members); n > limit && whole > 0 || size > pageRoom && whole > 0 {
-			reply.Members, size = reply.Members[:whole], wholeSize
+			reply.Members = reply.Members[:whole]
 			reply.Next = reply.Members[whole-1].Principal
 			return
 		}
