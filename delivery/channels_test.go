@@ -38,7 +38,7 @@ func TestChannelsCountOnlyWithinTheReadList(t *testing.T) {
 		c := m.caller(t, ada)
 		channels := space.NewChannels(m.js, lab)
 		for name, cfg := range map[string]wire.ChannelConfig{
-			"general": {Description: "all", ReplayWindow: "2h"}, "board": {Description: "closed"}, "team.new": {DeliveryClass: "durable"},
+			"general": {Description: "all", ReplayWindow: "2h"}, "board": {Description: "closed"}, "team.new": {DeliveryClass: "live"},
 		} {
 			if _, err := channels.Set(ctxFor(t), name, cfg, nil); err != nil {
 				t.Fatal(err)
@@ -57,10 +57,10 @@ func TestChannelsCountOnlyWithinTheReadList(t *testing.T) {
 		}
 		got := ask[wire.ChannelsReply](t, c, wire.CommandChannels, nil)
 		equal(t, "channels", listing(got), "board - rfalse wfalse closed\ngeneral 6 rtrue wtrue all\nteam.a 6 rtrue wfalse\nteam.new 0 rtrue wfalse ")
-		equal(t, "default class", got.Defaults.DeliveryClass, "live")
+		equal(t, "default class", got.Defaults.DeliveryClass, "durable")
 		general, team := got.Channels[1], got.Channels[3]
 		equal(t, "window", general.ReplayWindowMS, (2 * time.Hour).Milliseconds())
-		equal(t, "class", general.DeliveryClass+" "+team.DeliveryClass, "live durable")
+		equal(t, "class", general.DeliveryClass+" "+team.DeliveryClass, "durable live")
 
 		// Without a grant the configured ones are listed, bare.
 		bare := ask[wire.ChannelsReply](t, m.caller(t, lifecycle("stranger")), wire.CommandChannels, nil)
@@ -130,7 +130,7 @@ func TestChannelSet(t *testing.T) {
 		return try[wire.ChannelSetReply](t, c, wire.CommandChannelSet, in)
 	}
 	first, err := set(wire.ChannelSetRequest{Channel: "team.a", Config: &wire.ChannelConfig{ReplayWindow: "1d"}, Revision: space.Revision(0)})
-	if err != nil || first.Revision == 0 || first.ReplayWindowMS != (24*time.Hour).Milliseconds() || first.DeliveryClass != "live" {
+	if err != nil || first.Revision == 0 || first.ReplayWindowMS != (24*time.Hour).Milliseconds() || first.DeliveryClass != "durable" {
 		t.Fatalf("set = %+v, %v", first, err)
 	}
 	for name, tc := range map[string]struct {
@@ -149,11 +149,11 @@ func TestChannelSet(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, err, tc.want)
 		}
 	}
-	if _, err := set(wire.ChannelSetRequest{Channel: wire.DefaultsKey, Config: &wire.ChannelConfig{DeliveryClass: "durable"}}); err != nil {
+	if _, err := set(wire.ChannelSetRequest{Channel: wire.DefaultsKey, Config: &wire.ChannelConfig{DeliveryClass: "live"}}); err != nil {
 		t.Fatal(err)
 	}
 	gone, err := set(wire.ChannelSetRequest{Channel: "team.a", Revision: &first.Revision})
-	if err != nil || gone.Revision != 0 || gone.ReplayWindowMS != 0 || gone.DeliveryClass != "durable" {
+	if err != nil || gone.Revision != 0 || gone.ReplayWindowMS != 0 || gone.DeliveryClass != "live" {
 		t.Errorf("removal = %+v, %v, want what the defaults say", gone, err)
 	}
 }
