@@ -47,6 +47,14 @@
 // Who subscribes to what, read from the broker's connections, and who is a member of what, read from the records, is
 // published as changes, numbered like the roster's; it is read only while somebody wants to know.
 //
+// # Mentions
+//
+// Every channel message is heard, by its live copy or else by reading it, in order and from where the instances together came
+// last. Whom it names gets a pointer: the principal that a mention spells, or the only holder of an actor's name among the active
+// grants as they are then, if it may read the channel and does not get the message as a durable member. A pointer that
+// cannot be stored is tried again, and what comes after waits: health says so. A message that names nobody costs nothing beyond
+// hearing it.
+//
 // # What it promises
 //
 // A read returns only messages of the channel that was asked for, on a subject that names a sender the contract knows,

@@ -109,6 +109,9 @@ func Render(c Config) ([]byte, error) {
 	w.number("port", int64(c.Port))
 	w.number("max_control_line", trust.MaxControlLine)
 	w.number("max_payload", int64(c.MaxPayload))
+	// Who is silent is asked after three seconds and sent away after nine, as by the embedded broker.
+	w.text("ping_interval", "3s")
+	w.number("ping_max", 2)
 	w.text("operator", c.OperatorJWT)
 	w.text("system_account", system)
 	w.open("resolver")

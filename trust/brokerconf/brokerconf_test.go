@@ -56,6 +56,9 @@ func TestRenderedDefaults(t *testing.T) {
 	if o.Host != "127.0.0.1" || o.Port != 4222 || o.ServerName != "cotal" || o.MaxControlLine != trust.MaxControlLine || o.MaxPayload != 1<<20 {
 		t.Errorf("listener %s:%d, name %q, control line %d, payload %d", o.Host, o.Port, o.ServerName, o.MaxControlLine, o.MaxPayload)
 	}
+	if o.PingInterval != 3*time.Second || o.MaxPingsOut != 2 {
+		t.Errorf("the silent are asked every %s, %d times", o.PingInterval, o.MaxPingsOut)
+	}
 	if !o.JetStream || o.StoreDir != c.StoreDir || o.SyncInterval != 250*time.Millisecond || o.SyncAlways {
 		t.Errorf("JetStream %v in %q, sync every %s", o.JetStream, o.StoreDir, o.SyncInterval)
 	}
@@ -178,7 +181,7 @@ func FuzzRender(f *testing.F) {
 			t.Fatalf("the server cannot read what was rendered: %v\n%s", err, text)
 		}
 		js, _ := got["jetstream"].(map[string]any)
-		if js["store_dir"] != dir || (name != "" && got["server_name"] != name) || len(got) != 9 {
+		if js["store_dir"] != dir || (name != "" && got["server_name"] != name) || len(got) != 11 {
 			t.Errorf("store %q, name %q, host %q came out as %v", dir, name, host, got)
 		}
 	})
