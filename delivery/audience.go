@@ -145,7 +145,8 @@ func (d *Service) mentioned(ctx context.Context, f *found, audience map[wire.Lif
 		if err != nil || p.Sequence != f.sequence || p.Channel != f.sub.Channel {
 			return true
 		}
-		if l, ok := lifeOf(strings.TrimPrefix(m.Subject, prefix)); ok {
+		l, ok := lifeOf(strings.TrimPrefix(m.Subject, prefix))
+		if _, twice := pointers[l]; ok && !twice {
 			pointers[l] = m.Sequence
 		}
 		return len(pointers) < want

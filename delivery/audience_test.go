@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/cotal-go/cotal/control"
@@ -49,6 +50,40 @@ func (m *mesh) point(t testing.TB, l wire.Lifecycle, channel string, sequence ui
 	return ack.Sequence
 }
 
+// nextPointer tells the sequences of the pointers that are stored for l from now on.
+func (m *mesh) nextPointer(t testing.TB, l wire.Lifecycle) (next func() uint64) {
+	t.Helper()
+	subject, err := wire.MentionSubject(lab, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := m.nc.SubscribeSync(subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.flush(t)
+	return func() uint64 {
+		t.Helper()
+		msg, err := sub.NextMsgWithContext(ctxFor(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sequence, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sequence
+	}
+}
+
+// read sets the position of l among its mentions.
+func (m *mesh) read(t testing.TB, l wire.Lifecycle, at space.Cursor) {
+	t.Helper()
+	if _, err := space.NewCursors(m.js, lab).PutMentions(ctxFor(t), l, at, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // class sets the delivery class of a channel.
 func (m *mesh) class(t testing.TB, channel string, class wire.DeliveryClass) {
 	t.Helper()
@@ -74,28 +109,26 @@ func TestReceiptOfAChannelMessage(t *testing.T) {
 	who := m.members(t, "ada", "bob", "cleo", "dora", "emil", "finn", "gus", "hal")
 	m.class(t, "team", wire.ClassDurable)
 	ada := who["ada"].Principal
-	m.post(t, ada, "team", "before")
+	finns, guss := m.nextPointer(t, who["finn"]), m.nextPointer(t, who["gus"])
+	before := message(ada, "team", "before")
+	before.Mentions = []string{"finn"}
+	m.send(t, ada, before)
+	earlier := finns()
 	msg := message(ada, "team", "hello all")
 	msg.Mentions = []string{"finn", "gus"}
 	sequence := m.send(t, ada, msg)
+	finns()
+	pointer := guss()
 
-	m.member(t, who["bob"], "team", 1, 0, sequence)       // handled it
-	m.member(t, who["cleo"], "*", 1, 0, 1)                // did not, and is here
-	m.beat(t, who["cleo"], wire.StatusIdle, "")           //
-	m.member(t, who["dora"], ">", 1, 0, 0)                // did not, and is away
-	m.member(t, who["emil"], "team", 1, sequence, 0)      // left after it
-	m.member(t, who["hal"], "team", sequence, 0, 0)       // came after it
-	m.member(t, lifecycle("old"), "team", 1, 0, 0)        // has no grant
-	other := m.point(t, who["finn"], "team", 1, ada)      // about another message
-	m.point(t, who["finn"], "team", sequence, ada)        // did not read it
-	read := m.point(t, who["gus"], "team", sequence, ada) // did
-	_, err := space.NewCursors(m.js, lab).PutMentions(ctxFor(t), who["gus"], space.Cursor{Floor: 0, Handled: []wire.SequenceRange{{From: read, To: read}}}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := space.NewCursors(m.js, lab).PutMentions(ctxFor(t), who["finn"], space.Cursor{Floor: other}, 0); err != nil {
-		t.Fatal(err)
-	}
+	m.member(t, who["bob"], "team", 1, 0, sequence)  // handled it
+	m.member(t, who["cleo"], "*", 1, 0, 1)           // did not, and is there
+	m.beat(t, who["cleo"], wire.StatusIdle, "")      //
+	m.member(t, who["dora"], ">", 1, 0, 0)           // did not, and is away
+	m.member(t, who["emil"], "team", 1, sequence, 0) // left after it
+	m.member(t, who["hal"], "team", sequence, 0, 0)  // came after it
+	m.member(t, lifecycle("old"), "team", 1, 0, 0)   // has no grant
+	m.read(t, who["finn"], space.Cursor{Floor: earlier})
+	m.read(t, who["gus"], space.Cursor{Handled: []wire.SequenceRange{{From: pointer, To: pointer}}})
 	m.flush(t)
 
 	want := map[string]wire.RecipientReceipt{

@@ -72,9 +72,10 @@ func (s standing) waits() string {
 func (d *Service) standingOf(ctx context.Context, p wire.Principal) (standing, error) {
 	seen := d.feed.sight(p)
 	s := standing{life: wire.Lifecycle{Principal: p}, since: seen.at}
+	stale := d.feed.staleSince(time.Now()) != 0
 	if d.open {
 		s.life.UID, s.here = seen.uid, seen.here
-		if !seen.known {
+		if !seen.known && !stale {
 			s.ended = reasonUnknown
 		}
 	} else {
@@ -92,7 +93,7 @@ func (d *Service) standingOf(ctx context.Context, p wire.Principal) (standing, e
 			s.since = time.Time{}
 		}
 	}
-	s.away = !s.here && d.feed.staleSince(time.Now()) == 0
+	s.away = !s.here && !stale
 	return s, nil
 }
 
@@ -256,9 +257,7 @@ func (d *Service) reachPrincipal(ctx context.Context, to string, r *wire.ReachRe
 		return err
 	}
 	if s.ended != "" {
-		r.Reason = map[string]string{
-			reasonUnknown: "nobody of that name was ever here", reasonRevoked: "its grant was revoked", reasonExpired: "its grant has expired",
-		}[s.ended]
+		r.Reason = d.nobody(s.ended)
 		return nil
 	}
 	if s.life.UID != "" {
@@ -280,6 +279,19 @@ func (d *Service) reachPrincipal(ctx context.Context, to string, r *wire.ReachRe
 		r.Reason = "it is away since " + s.since.UTC().Format(time.RFC3339)
 	}
 	return nil
+}
+
+// nobody says for people why a principal is not reached at all.
+func (d *Service) nobody(ended string) string {
+	switch {
+	case ended == reasonRevoked:
+		return "its grant was revoked"
+	case ended == reasonExpired:
+		return "its grant has expired"
+	case d.open: // nobody keeps who was there once
+		return "nobody of that name was seen lately"
+	}
+	return "nobody of that name was ever here"
 }
 
 func (d *Service) reachRole(ctx context.Context, role string, r *wire.ReachReply) error {

@@ -102,6 +102,27 @@ func TestReachOfARoleThatIsOnlyClaimed(t *testing.T) {
 	}
 }
 
+// Who is there under a name whose life is another one is somebody else.
+func TestReachOfANameThatAnEarlierLifeHolds(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.serve(t, nil)
+	ada, earlier := lifecycle("ada"), lifecycle("ada")
+	m.grantAs(t, ada, nil)
+	m.durables(t, ada, "")
+	c := m.caller(t, lifecycle("bob"))
+	m.beat(t, earlier, wire.StatusIdle, "")
+	m.flush(t)
+	if r := ask[wire.ReachReply](t, c, wire.CommandReach, wire.ReachRequest{To: "local.ada"}); r.Tier != wire.ReachStored || r.Live != 0 {
+		t.Errorf("reach while an earlier life is there = %+v, want stored", r)
+	}
+	m.beat(t, ada, wire.StatusIdle, "")
+	m.flush(t)
+	if r := ask[wire.ReachReply](t, c, wire.CommandReach, wire.ReachRequest{To: "local.ada"}); r.Tier != wire.ReachLive {
+		t.Errorf("reach = %+v, want live", r)
+	}
+}
+
 // While delivery does not hear the broker nobody is called offline.
 func TestReachWhileTheRosterIsStale(t *testing.T) {
 	cotaltest.Bubble(t, func(t *testing.T) {

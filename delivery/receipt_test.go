@@ -88,6 +88,9 @@ func TestReceiptAcrossLives(t *testing.T) {
 		if err = errors.Join(err, err2, err3); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := ada.Direct(ctx, bob, endpoint.Draft{Parts: []wire.Part{wire.Text("done")}, ReplyTo: job.ID}); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := m.Node().Authority().Revoke(ctx, m.Space(), bob); err != nil {
 			t.Fatal(err)
 		}
@@ -200,6 +203,8 @@ func TestAnswersToRoleWork(t *testing.T) {
 	wantFate(t, "a holder answers", req, wire.RecipientReceipt{
 		Principal: "local.bob", Role: "reviewer", Stage: wire.StageAnswered, Answer: answer.ID,
 	}, []*endpoint.Endpoint{ada}, eve)
+	// The answer went to the sender alone.
+	wantFate(t, "a holder asks", req, wire.RecipientReceipt{Role: "reviewer", Stage: wire.StageStored}, []*endpoint.Endpoint{bob}, nil)
 }
 
 // A message that its recipient refuses for good is dead, which its sender is told at once and hears again when it asks.
