@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
@@ -14,8 +15,6 @@ import (
 const (
 	// maxAudience bounds the recipients of a channel message that one receipt looks at; those beyond are counted.
 	maxAudience = 500
-	// cursorsEach is up to how many positions are read one by one; for more all are read at once.
-	cursorsEach = 16
 	// pointerMessages and pointerBytes bound the search for the pointers of one message.
 	pointerMessages = 2000
 	pointerBytes    = 1 << 20
@@ -31,11 +30,8 @@ type attendee struct {
 // channelFate follows a channel message: to the durable members of its channel at the time and to the mentioned. A viewer
 // who may not read the channel learns only how many they are.
 func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wire.RecipientReceipt, hidden int, err error) {
-	audience, memberships, err := d.audience(ctx, f.sub.Channel, f.sequence)
+	audience, err := d.audience(ctx, f.sub.Channel, f.sequence)
 	if err != nil {
-		return nil, 0, err
-	}
-	if err := d.positions(ctx, memberships, f.sequence); err != nil {
 		return nil, 0, err
 	}
 	if err := d.mentioned(ctx, f, audience); err != nil {
@@ -80,17 +76,16 @@ func (d *Service) attendance(ctx context.Context, a *attendee) (wire.RecipientRe
 	return out, nil
 }
 
-// audience finds the durable members for whom the message with a sequence is kept, and by which memberships. On a live
-// channel there are none.
-func (d *Service) audience(ctx context.Context, channel string, sequence uint64) (map[wire.Lifecycle]*attendee, map[space.CursorKey]*attendee, error) {
-	out, memberships := map[wire.Lifecycle]*attendee{}, map[space.CursorKey]*attendee{}
+// audience finds the durable members for whom the message with a sequence is kept. On a live channel there are none.
+func (d *Service) audience(ctx context.Context, channel string, sequence uint64) (map[wire.Lifecycle]*attendee, error) {
+	out := map[wire.Lifecycle]*attendee{}
 	settings, err := d.resolve(ctx, channel)
 	if err != nil || settings.Class != wire.ClassDurable {
-		return out, memberships, err
+		return out, err
 	}
-	err = space.NewMembers(d.js, d.space).All(ctx, func(m space.Membership) error {
+	err = d.member.registry.each(ctx, func(m space.Membership, at space.Cursor) {
 		if !wire.PatternMatches(m.Pattern, channel) || !m.Contains(sequence) {
-			return nil
+			return
 		}
 		a := out[m.Lifecycle]
 		if a == nil {
@@ -100,35 +95,37 @@ func (d *Service) audience(ctx context.Context, channel string, sequence uint64)
 		if _, open := m.Open(); open {
 			a.left = false
 		}
-		memberships[space.CursorKey{Lifecycle: m.Lifecycle, Pattern: m.Pattern}] = a
-		return nil
+		a.handled = a.handled || at.Has(sequence)
 	})
-	return out, memberships, err
+	return out, err
 }
 
-// positions notes who of some members has handled a sequence. The keys hold the patterns themselves, not their hashes.
-func (d *Service) positions(ctx context.Context, memberships map[space.CursorKey]*attendee, sequence uint64) error {
-	cursors := space.NewCursors(d.js, d.space)
-	if len(memberships) <= cursorsEach {
-		for k, a := range memberships {
-			cursor, _, err := cursors.Get(ctx, k.Lifecycle, k.Pattern)
-			if err != nil {
-				return err
-			}
-			a.handled = a.handled || cursor.Has(sequence)
-		}
-		return nil
+// each calls fn with every membership and its position. fn must not keep them, nor ask the broker.
+func (r *registry) each(ctx context.Context, fn func(space.Membership, space.Cursor)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed, err := r.records.sync(ctx)
+	moved := false
+	if err == nil {
+		moved, err = r.positions.sync(ctx)
 	}
-	hashed := make(map[space.CursorKey]*attendee, len(memberships))
-	for k, a := range memberships {
-		hashed[space.CursorKey{Lifecycle: k.Lifecycle, Pattern: space.PatternKey(k.Pattern)}] = a
+	if changed || moved {
+		r.at = time.Time{} // the listing is of before
 	}
-	return cursors.All(ctx, func(k space.CursorKey, cursor space.Cursor) error {
-		if a := hashed[k]; a != nil {
-			a.handled = a.handled || cursor.Has(sequence)
+	if err != nil {
+		return err
+	}
+	for key, m := range r.records.by {
+		if m == nil {
+			continue
 		}
-		return nil
-	})
+		var at space.Cursor
+		if c := r.positions.by[key]; c != nil {
+			at = *c
+		}
+		fn(*m, at)
+	}
+	return nil
 }
 
 // mentioned adds who has a pointer to a message.
@@ -155,7 +152,7 @@ func (d *Service) mentioned(ctx context.Context, f *found, audience map[wire.Lif
 		return err
 	}
 	for l, sequence := range pointers {
-		cursor, _, err := space.NewCursors(d.js, d.space).Mentions(ctx, l)
+		cursor, _, err := d.member.cursors.Mentions(ctx, l)
 		if err != nil {
 			return err
 		}
@@ -210,8 +207,8 @@ func (d *Service) channelAnswers(ctx context.Context, v viewer, f *found, audien
 	return d.answers(ctx, wire.KindDirect, f.msg.ID, space.Query{Filter: filter, Since: f.at.Add(-clockSlack)}, note)
 }
 
-// reachChannel counts the durable members that are there and those that are away. Who only listens is known from the
-// broker's connections, where delivery is told about them.
+// reachChannel counts who is there, as durable member or listening, and the durable members that are away; not the caller.
+// Who only listens is known where delivery is told of the broker's connections.
 func (d *Service) reachChannel(ctx context.Context, caller wire.Lifecycle, channel string, r *wire.ReachReply) error {
 	if err := wire.ValidateChannel(channel); err != nil {
 		return err
@@ -223,12 +220,19 @@ func (d *Service) reachChannel(ctx context.Context, caller wire.Lifecycle, chann
 	if !a.reads(channel) && !a.writes(channel) {
 		return d.denied(caller, channel, a)
 	}
-	audience, _, err := d.audience(ctx, channel, math.MaxUint64)
+	audience, err := d.audience(ctx, channel, math.MaxUint64)
 	if err != nil {
 		return err
 	}
+	delete(audience, caller)
+	listening, known := d.listening(channel)
+	delete(listening, caller)
+	r.Live = len(listening)
 	unsure := false
 	for l := range audience {
+		if listening[l] {
+			continue
+		}
 		s, err := d.standingOf(ctx, l.Principal)
 		switch {
 		case err != nil:
@@ -244,13 +248,29 @@ func (d *Service) reachChannel(ctx context.Context, caller wire.Lifecycle, chann
 	switch {
 	case r.Live > 0:
 		r.Tier = wire.ReachLive
+	case r.Stored > 0 && unsure:
+		r.Tier, r.Reason = wire.ReachStored, "whether a member is there is not known at the moment"
 	case r.Stored > 0:
 		r.Tier, r.Reason = wire.ReachStored, "no member is there"
-		if unsure {
-			r.Reason = "whether a member is there is not known at the moment"
-		}
+	case known:
+		r.Reason = "nobody else is a durable member of it or listens"
 	default:
-		r.Reason = "it has no durable member; who only listens is not known here"
+		r.Reason = "nobody else is a durable member of it; who only listens is not known here"
 	}
 	return nil
+}
+
+// listening tells who subscribes to a channel at the moment, if that is known.
+func (d *Service) listening(channel string) (out map[wire.Lifecycle]bool, known bool) {
+	out = map[wire.Lifecycle]bool{}
+	if d.live == nil {
+		return out, false
+	}
+	patterns, at := d.live.live()
+	for l, all := range patterns {
+		if matches(all, channel) {
+			out[l] = true
+		}
+	}
+	return out, !at.IsZero()
 }

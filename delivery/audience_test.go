@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/delivery"
@@ -250,4 +251,38 @@ func TestReachOfAChannel(t *testing.T) {
 	want("one is there", wire.ReachLive, 1, 1)
 	m.class(t, "team", wire.ClassLive)
 	want("a live channel", wire.ReachNobody, 0, 0)
+}
+
+// Where delivery sees the broker's connections, who only listens counts, but for the caller.
+func TestReachOfAChannelCountsWhoListens(t *testing.T) {
+	watched(t, func(t *testing.T, m *mesh, s *switchboard) {
+		who := m.members(t, "ada", "bob", "cleo", "dora")
+		m.member(t, who["bob"], "team", 0, 0, 0)
+		m.member(t, who["dora"], "team", 0, 0, 0)
+		filter := func(pattern string) string {
+			f, err := wire.LiveFilter(lab, pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		s.connect(who["ada"], filter("team"))
+		ask := func(channel string) wire.ReachReply {
+			t.Helper()
+			time.Sleep(2 * time.Second) // the view is kept for a moment
+			return ask[wire.ReachReply](t, m.caller(t, who["ada"]), wire.CommandReach, wire.ReachRequest{Channel: channel})
+		}
+		if r := ask("team"); r.Tier != wire.ReachStored || r.Live != 0 || r.Stored != 2 {
+			t.Errorf("reach = %+v, want stored: the caller does not count", r)
+		}
+		s.connect(who["cleo"], filter("*"))
+		s.connect(who["bob"], filter("team"), filter("other"))
+		if r := ask("team"); r.Tier != wire.ReachLive || r.Live != 2 || r.Stored != 1 {
+			t.Errorf("reach = %+v, want cleo who listens, bob who is a member, and dora who is away", r)
+		}
+		m.class(t, "team", wire.ClassLive)
+		if r := ask("team"); r.Tier != wire.ReachLive || r.Live != 2 || r.Stored != 0 {
+			t.Errorf("reach of a live channel = %+v, want who listens", r)
+		}
+	})
 }
