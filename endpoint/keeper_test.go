@@ -82,6 +82,9 @@ func (k *keeper) join(in wire.JoinRequest) (wire.JoinReply, error) {
 	}
 	r.Durable, r.Resumed = true, k.gen > 0 && k.left == 0
 	if !r.Resumed {
+		if k.gen == 0 {
+			k.floor = max(k.floor, k.end) // nothing of an earlier interval waits
+		}
 		k.gen++
 		k.joined, k.left = k.end, 0
 	}

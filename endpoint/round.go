@@ -74,7 +74,7 @@ func (m *Membership) enlist(ctx context.Context) error {
 	if err := m.call(ctx, wire.CommandJoin, wire.JoinRequest{Pattern: m.sub.pattern}, &r); err != nil {
 		return err
 	}
-	fresh := r.Generation <= 1 && !r.Resumed
+	fresh := !r.Resumed && r.Floor >= r.Joined // nothing waits
 	start := r.Floor
 	if fresh {
 		start = max(start, r.Joined)

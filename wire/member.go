@@ -59,8 +59,9 @@ type JoinReply struct {
 	Joined uint64 `json:"joined"`
 	// Frontier is the last sequence of the channel stream when the request was served.
 	Frontier uint64 `json:"frontier"`
-	// Floor and Handled are the caller's recorded position: everything up to Floor, and of what is above it
-	// the ranges of Handled.
+	// Floor and Handled are the caller's position: everything up to Floor is handled or none of its own, and of what
+	// is above it the ranges of Handled. A Floor below Joined of a membership that is not Resumed means that something
+	// of an earlier interval is waiting still.
 	Floor   uint64          `json:"floor,omitempty"`
 	Handled []SequenceRange `json:"handled,omitempty"`
 }
