@@ -21,6 +21,9 @@
 //   - join, leave: begin and end durable memberships; memberships lists them, for display.
 //   - pull: what a member has not handled, by pages, and what of its interval can no longer be read; ack: the positions
 //     that it reports. With mentions, the same of the messages that mention it.
+//   - receipt: what became of a message that the caller sent, received or may read; trace, for operators: of any message.
+//   - reach: who would get a message to a principal, role or channel now; inbox, for operators: what waits for a
+//     principal, without the bodies.
 //   - enrol: in open mode only.
 //
 // # Members
@@ -54,6 +57,19 @@
 // grants as they are then, if it may read the channel and does not get the message as a durable member. A pointer that
 // cannot be stored is tried again, and what comes after waits: health says so. A message that names nobody costs nothing beyond
 // hearing it.
+//
+// # Receipts
+//
+// Nothing is written per message here either: how far it came is read from the queue that it is in, from the broker's
+// notes of dead letters, from the positions of members, and from the answers that name it. A receipt claims no more than
+// those prove. Of direct messages that were settled out of order the broker tells only where all before were: until then
+// they count as handed over. Role work leaves its queue when it is finished: then only an answer shows that it was, and
+// without one it is gone. What an earlier life of a name sent and got is not for a later one. Whoever may not know of a
+// message is told the same as about one that never was. A search for an id looks at a bounded number of messages, and
+// says so when that was not all.
+//
+// A sender is also told when a message of its is dead, once and as it happens; what breaks the contract is not
+// worth a notice.
 //
 // # What it promises
 //

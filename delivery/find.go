@@ -12,16 +12,21 @@ import (
 )
 
 const (
-	// nearBefore and nearAfter bound where a message is looked for first: around the time that its id names.
-	nearBefore, nearAfter = 10 * time.Second, time.Minute
-	// farBefore and farAfter bound where it is looked for next, for clocks that differ and senders that waited. What
-	// one participant sent or got is looked through to its end.
-	farBefore, farAfter = 5 * time.Minute, 15 * time.Minute
 	// maxWays is how many patterns of a read list are searched one by one; a longer list is matched message by message.
 	maxWays = 8
 	// firstStep is how many messages a search from the newest backwards looks at first; each step is four times the last.
 	firstStep = 500
 )
+
+// span is a time before and after the one that an id names.
+type span struct{ before, after time.Duration }
+
+// spans are where a message is looked for, one after the other. Most are stored at once, by clocks that agree, and their
+// sender may have stored thousands in the seconds before; but clocks differ, and a sender may have waited. In the last
+// one, what a participant itself sent or got is looked through to its end.
+var spans = [...]span{{50 * time.Millisecond, 5 * time.Second}, {5 * time.Second, time.Minute}, {farBefore, farAfter}}
+
+const farBefore, farAfter = 5 * time.Minute, 15 * time.Minute
 
 // found is a stored message that keeps to the contract.
 type found struct {
@@ -217,7 +222,7 @@ func (d *Service) find(ctx context.Context, v viewer, kind wire.Kind, in wire.Re
 	made, dated := wire.IDTime(in.ID)
 	switch {
 	case in.Since > 0:
-		return h, h.sweep(ctx, ways, time.UnixMilli(min(in.Since, lastMS)), time.Time{})
+		return h, h.sweep(ctx, ways, h.budget, time.UnixMilli(min(in.Since, lastMS)), func(way) time.Time { return time.Time{} })
 	case dated:
 		return h, h.around(ctx, ways, made)
 	}
@@ -257,21 +262,24 @@ func mayHold(body []byte, text string) bool {
 	return bytes.Contains(body, []byte(text)) || bytes.IndexByte(body, '\\') >= 0
 }
 
-// around looks near a time first, then further away.
+// around looks near a time first, then further away. Each try has half of what is left to look at.
 func (h *hunt) around(ctx context.Context, ways []way, made time.Time) error {
-	part := h.budget.share(2)
-	near := &hunt{d: h.d, id: h.id, v: h.v, budget: part}
-	err := near.sweep(ctx, ways, made.Add(-nearBefore), made.Add(nearAfter))
-	h.budget.giveBack(part)
-	if h.hit = near.hit; err != nil || h.hit != nil {
-		return err
-	}
-	for i, w := range ways {
-		until := time.Time{}
-		if w.wide {
-			until = made.Add(farAfter)
+	for i, s := range spans {
+		last := i == len(spans)-1
+		part := h.budget
+		if !last {
+			part = h.budget.share(2)
 		}
-		err := h.along(ctx, w, len(ways)-i, made.Add(-farBefore), until)
+		h.cut = false // by the try before
+		err := h.sweep(ctx, ways, part, made.Add(-s.before), func(w way) time.Time {
+			if last && !w.wide {
+				return time.Time{}
+			}
+			return made.Add(s.after)
+		})
+		if !last {
+			h.budget.giveBack(part)
+		}
 		if err != nil || h.hit != nil {
 			return err
 		}
@@ -279,20 +287,22 @@ func (h *hunt) around(ctx context.Context, ways []way, made time.Time) error {
 	return nil
 }
 
-// sweep looks through every way between two times; a zero until is no bound.
-func (h *hunt) sweep(ctx context.Context, ways []way, since, until time.Time) error {
+// sweep looks through every way from a time on, each with half of what is left of a budget and the last with all. until,
+// when not zero, ends the look through one.
+func (h *hunt) sweep(ctx context.Context, ways []way, b *budget, since time.Time, until func(way) time.Time) error {
 	for i, w := range ways {
-		if err := h.along(ctx, w, len(ways)-i, since, until); err != nil || h.hit != nil {
+		part := b.share(min(2, len(ways)-i))
+		err := h.along(ctx, w, part, since, until(w))
+		b.giveBack(part)
+		if err != nil || h.hit != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// along looks through one way with its share of the budget.
-func (h *hunt) along(ctx context.Context, w way, of int, since, until time.Time) error {
-	part := h.budget.share(of)
-	defer h.budget.giveBack(part)
+// along looks through one way.
+func (h *hunt) along(ctx context.Context, w way, part *budget, since, until time.Time) error {
 	late := false
 	next, err := h.d.walk(ctx, h.d.streamOf(w.kind), space.Query{Filter: w.filter, Since: since}, part, func(m *space.Stored) bool {
 		late = !until.IsZero() && m.Time.After(until)
@@ -305,7 +315,7 @@ func (h *hunt) along(ctx context.Context, w way, of int, since, until time.Time)
 // backwards looks at the newest messages first. The broker reads forward only, so each step reads a block before the last.
 func (h *hunt) backwards(ctx context.Context, ways []way) error {
 	for i, w := range ways {
-		part := h.budget.share(len(ways) - i)
+		part := h.budget.share(min(2, len(ways)-i))
 		err := h.back(ctx, w, part)
 		h.budget.giveBack(part)
 		if err != nil || h.hit != nil {

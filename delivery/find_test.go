@@ -90,42 +90,78 @@ func (m *mesh) crowd(t testing.TB, n int, make func(i int) (wire.Principal, *wir
 	<-m.js.PublishAsyncComplete()
 }
 
-// A message is found by its id alone among ten thousand others around it, and by no one else.
+// A message is found by its id alone, more others of its sender around it than one request looks at, and by no one else.
 func TestFindAmongMany(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	m.serve(t, nil)
-	ada, bob, eve := lifecycle("ada"), lifecycle("bob"), lifecycle("eve")
-	for _, l := range []wire.Lifecycle{ada, bob, eve} {
-		m.grantAs(t, l, nil)
-	}
-	others := func(i int) (wire.Principal, *wire.Message) {
-		from := ada.Principal
-		if i%2 == 0 {
-			from = wire.Principal{Owner: wire.LocalOwner, Actor: fmt.Sprintf("a%d", i%50)}
+	bubble(t, func(t *testing.T, m *mesh) {
+		m.serve(t, nil)
+		ada, bob, eve := lifecycle("ada"), lifecycle("bob"), lifecycle("eve")
+		for _, l := range []wire.Lifecycle{ada, bob, eve} {
+			m.grantAs(t, l, nil)
 		}
-		return from, to(from, bob.Principal, wire.NewID())
-	}
-	m.crowd(t, 5000, others)
-	id := wire.NewID()
-	sequence := m.send(t, ada.Principal, to(ada.Principal, bob.Principal, id))
-	m.crowd(t, 5000, others)
-	for _, l := range []wire.Lifecycle{ada, bob} {
-		r := ask[wire.ReceiptReply](t, m.caller(t, l), wire.CommandReceipt, wire.ReceiptRequest{ID: id})
-		if r.Sequence != sequence || r.Sender != "local.ada" || r.To != "local.bob" || r.Stage != wire.StageStored {
-			t.Errorf("receipt for %s = %+v, want message %d", l.Principal, r, sequence)
+		others := func(i int) (wire.Principal, *wire.Message) {
+			from := ada.Principal
+			if i%4 == 0 {
+				from = wire.Principal{Owner: wire.LocalOwner, Actor: fmt.Sprintf("a%d", i%50)}
+			}
+			return from, to(from, bob.Principal, wire.NewID())
 		}
+		m.crowd(t, 30_000, others)
+		time.Sleep(time.Second)
+		m.crowd(t, 100, others)
+		id := wire.NewID()
+		sequence := m.send(t, ada.Principal, to(ada.Principal, bob.Principal, id))
+		m.crowd(t, 30_000, others)
+		for _, l := range []wire.Lifecycle{ada, bob} {
+			r := ask[wire.ReceiptReply](t, m.caller(t, l), wire.CommandReceipt, wire.ReceiptRequest{ID: id})
+			if r.Sequence != sequence || r.Sender != "local.ada" || r.To != "local.bob" || r.Stage != wire.StageStored {
+				t.Errorf("receipt for %s = %+v, want message %d", l.Principal, r, sequence)
+			}
+		}
+		stranger := m.caller(t, eve)
+		_, err := try[wire.ReceiptReply](t, stranger, wire.CommandReceipt, wire.ReceiptRequest{ID: id})
+		never := wire.NewID()
+		_, err2 := try[wire.ReceiptReply](t, stranger, wire.CommandReceipt, wire.ReceiptRequest{ID: never})
+		if !errors.Is(err, wire.ErrNotFound) || !errors.Is(err2, wire.ErrNotFound) || strings.ReplaceAll(err.Error(), id, never) != err2.Error() {
+			t.Errorf("a stranger hears of a message that is there: %v\nof one that never was: %v\nwant the same not-found", err, err2)
+		}
+		if r := ask[wire.ReceiptReply](t, stranger, wire.CommandTrace, wire.TraceRequest{ID: id}); r.Sequence != sequence {
+			t.Errorf("trace = %+v, want message %d", r, sequence)
+		}
+	})
+}
+
+// A message that its sender kept for a while before it could be stored is found all the same.
+func TestFindWhatWasStoredLate(t *testing.T) {
+	bubble(t, func(t *testing.T, m *mesh) {
+		m.serve(t, nil)
+		ada, bob := lifecycle("ada"), lifecycle("bob")
+		m.grantAs(t, ada, nil)
+		m.grantAs(t, bob, nil)
+		for _, wait := range []time.Duration{-time.Minute, 10 * time.Second, 10 * time.Minute, time.Hour} {
+			id := wire.NewID()
+			if time.Sleep(max(wait, 0)); wait < 0 { // the sender's clock is ahead
+				id = idAt(t, time.Now().Add(-wait))
+			}
+			sequence := m.send(t, ada.Principal, to(ada.Principal, bob.Principal, id))
+			if r := ask[wire.ReceiptReply](t, m.caller(t, bob), wire.CommandReceipt, wire.ReceiptRequest{ID: id}); r.Sequence != sequence {
+				t.Errorf("stored %s after its id was made: receipt = %+v, want %d", wait, r, sequence)
+			}
+		}
+	})
+}
+
+// idAt is an id as somebody makes it whose clock shows that time.
+func idAt(t testing.TB, at time.Time) string {
+	t.Helper()
+	const digits = "0123456789abcdefghjkmnpqrstvwxyz"
+	id := []byte(wire.NewID())
+	for i, ms := 8, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>5 {
+		id[i] = digits[ms&31]
 	}
-	stranger := m.caller(t, eve)
-	_, err := try[wire.ReceiptReply](t, stranger, wire.CommandReceipt, wire.ReceiptRequest{ID: id})
-	never := wire.NewID()
-	_, err2 := try[wire.ReceiptReply](t, stranger, wire.CommandReceipt, wire.ReceiptRequest{ID: never})
-	if !errors.Is(err, wire.ErrNotFound) || !errors.Is(err2, wire.ErrNotFound) || strings.ReplaceAll(err.Error(), id, never) != err2.Error() {
-		t.Errorf("a stranger hears of a message that is there: %v\nof one that never was: %v\nwant the same not-found", err, err2)
+	if got, ok := wire.IDTime(string(id)); !ok || got.UnixMilli() != at.UnixMilli() {
+		t.Fatalf("id %s is of %s, want %s", id, got, at)
 	}
-	if r := ask[wire.ReceiptReply](t, stranger, wire.CommandTrace, wire.TraceRequest{ID: id}); r.Sequence != sequence {
-		t.Errorf("trace = %+v, want message %d", r, sequence)
-	}
+	return string(id)
 }
 
 // An id that names no time is looked for from the newest messages backwards, within bounds.
