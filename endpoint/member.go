@@ -219,7 +219,7 @@ func (m *Membership) Stop(ctx context.Context) error {
 	if err := m.cease(ctx, "stop membership of channel"); err != nil {
 		return err
 	}
-	return m.Sync(ctx)
+	return m.report(ctx)
 }
 
 // Leave is Stop that ends the membership: what comes is not kept, and what was not handled is given up. After an error the
@@ -230,7 +230,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 	}
 	m.state.Lock()
 	req := wire.LeaveRequest{Pattern: m.sub.pattern, Generation: m.reply.Generation, Discard: true}
-	nothing := m.gone || m.known && !m.reply.Durable
+	nothing := m.gone || m.known && !m.reply.Durable || !m.known && isDenied(m.err)
 	m.state.Unlock()
 	if nothing {
 		return nil

@@ -115,7 +115,8 @@ func TestMemberAcrossEverything(t *testing.T) {
 func TestMemberRenewsUnderLoad(t *testing.T) {
 	mesh := cotaltest.New(t, nil)
 	creds := mesh.Credentials(t, "carol", nil)
-	ep := mesh.Connect(t, creds, nil)
+	events := newJournal[endpoint.Event]()
+	ep := mesh.Connect(t, creds, &cotaltest.Peer{Options: endpoint.Options{OnEvent: events.add}})
 	const senders, each = 3, 1500
 	var mu sync.Mutex
 	got, total, all := map[string][]string{}, 0, make(chan struct{})
@@ -161,6 +162,13 @@ func TestMemberRenewsUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("%d messages over %d moves", total, moves)
+	for _, ev := range events.list() {
+		switch ev.(type) {
+		case endpoint.EventRenewed, endpoint.EventCaughtUp:
+		default:
+			t.Errorf("event %T %v", ev, ev)
+		}
+	}
 	if total != senders*each {
 		t.Errorf("%d messages, want %d", total, senders*each)
 	}

@@ -151,7 +151,7 @@ func (m *mentions) taken(r *wire.PullReply) {
 }
 
 func (m *mentions) trouble(err error, n int) time.Duration {
-	denied := errors.Is(err, wire.ErrPermissionDenied) || wire.CodeOf(err) == wire.CodeUnimplemented
+	denied := isDenied(err)
 	if !m.told && (n >= patience || denied) {
 		m.told = true
 		m.e.events.emit(EventQueueLost{Kind: wire.KindMention, Err: m.e.failure(act{verb: "read", operand: "mentions"}, err, false)})

@@ -19,21 +19,18 @@ type backfill struct {
 }
 
 // planReplay decides what is replayed after the first answer to a join. m.mu is held.
-func (m *Membership) planReplay(r wire.JoinReply, fresh bool) {
+func (m *Membership) planReplay(r wire.JoinReply) {
 	if !m.settings.Replay || m.planned {
 		return
 	}
 	m.planned = true
-	until := r.Joined
+	until := r.Floor // what is unhandled begins there
 	switch {
 	case !r.Durable:
 		until = r.Frontier
 		m.skipTo = until
-	case fresh:
-	case !m.settings.ReplayHandled:
+	case r.Resumed && !m.settings.ReplayHandled:
 		return
-	default:
-		until = r.Floor
 	}
 	if until > 0 {
 		m.backfill = &backfill{until: until, shown: slices.Clone(m.pos.beyond)}

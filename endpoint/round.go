@@ -74,19 +74,14 @@ func (m *Membership) enlist(ctx context.Context) error {
 	if err := m.call(ctx, wire.CommandJoin, wire.JoinRequest{Pattern: m.sub.pattern}, &r); err != nil {
 		return err
 	}
-	fresh := !r.Resumed && r.Floor >= r.Joined // nothing waits
-	start := r.Floor
-	if fresh {
-		start = max(start, r.Joined)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Frontier < m.pos.through { // the stream was made anew
 		m.pos, m.reported, m.floor, m.retry = progress{}, 0, 0, nil
 	}
-	m.planReplay(r, fresh)
+	m.planReplay(r)
 	if r.Durable {
-		m.pos.reach(start)
+		m.pos.reach(r.Floor)
 		for _, h := range r.Handled {
 			m.pos.add(h.From, h.To)
 		}
@@ -96,7 +91,8 @@ func (m *Membership) enlist(ctx context.Context) error {
 		} else {
 			m.reported = m.version
 		}
-		m.complete, m.floor = fresh, r.Floor
+		m.complete = !r.Resumed && r.Floor >= r.Joined // nothing of an earlier interval waits
+		m.floor = r.Floor
 	}
 	m.state.Lock()
 	defer m.state.Unlock()
@@ -193,8 +189,7 @@ func (b *backlog) tellLoss(l wire.Loss) {
 
 // trouble is told that a round failed.
 func (m *Membership) trouble(err error, n int) time.Duration {
-	code := wire.CodeOf(err)
-	denied := code == wire.CodePermissionDenied || code == wire.CodeUnimplemented
+	denied := isDenied(err)
 	m.state.Lock()
 	m.err = err
 	known := m.known
@@ -226,6 +221,12 @@ func (m *Membership) recovered() {
 	if tell {
 		m.e.events.emit(EventBackstop{Pattern: m.sub.pattern, Established: true})
 	}
+}
+
+// isDenied reports whether asking again helps nobody.
+func isDenied(err error) bool {
+	code := wire.CodeOf(err)
+	return code == wire.CodePermissionDenied || code == wire.CodeUnimplemented
 }
 
 // isEnd reports whether an answer about a membership means that there is none any more.
