@@ -5,7 +5,7 @@
 //	ep, err := endpoint.Connect(ctx, "nats://127.0.0.1:4222", endpoint.File("ada.creds"), nil)
 //	if err != nil { … }
 //	defer ep.Close()
-//	sub, err := ep.Listen(ctx, "team.>", func(d *endpoint.Delivery) { fmt.Println(d.Sender, d.Message.Text()) })
+//	m, err := ep.Join(ctx, "team.>", func(d *endpoint.Delivery) { fmt.Println(d.Sender, d.Message.Text()) }, nil)
 //	receipt, err := ep.Post(ctx, "team.backend", endpoint.Text("hello"))
 //
 // Who speaks is what the credential says, never what the program says: a program that names another principal is
@@ -17,9 +17,15 @@
 // once with a [*wire.Error]; a send that got no answer in time says that its outcome is unknown, and sending again
 // with the same Draft.ID stores nothing twice within two minutes.
 //
-// Channel messages ([Endpoint.Listen]) are at-most-once and ordered per sender and channel; what was missed is reported
-// as an [EventGap] with the range of sequences when the next one arrives, and [Endpoint.History] reads it. Direct and
-// role messages ([Endpoint.HandleDirect], [Endpoint.HandleRole]) are at-least-once: they come again until they are
+// Messages of durable channels ([Endpoint.Join]) are at-least-once for as long as the membership lasts and the stream keeps
+// them: live copies come as they are posted, and what was missed is read from what is stored and shown in stored order,
+// before what comes after it. What can no longer be read is reported as an [EventLoss]. In one process none is shown twice;
+// after a crash those of the last second may be. So are mentions ([Endpoint.HandleMentions]), joined or not. While delivery
+// is away, live copies are shown all the same, and what was missed after it is back: see [EventBackstop].
+//
+// Without a membership ([Endpoint.Listen]), and on live channels, messages are at-most-once and ordered per sender and
+// channel; what was missed is reported as an [EventGap] with the range of sequences when the next one arrives, and
+// [Endpoint.History] reads it. Direct and role messages ([Endpoint.HandleDirect], [Endpoint.HandleRole]) are at-least-once: they come again until they are
 // acknowledged. A message that this endpoint settled is not shown again when the broker repeats it.
 //
 // Every received message has been checked: its subject parses and names this endpoint where it must, its payload is
@@ -33,7 +39,10 @@
 //
 // # Not promised
 //
-// Channel messages sent while an endpoint is away are not delivered later. A handler that keeps a direct message
+// Without a membership, channel messages sent while an endpoint is away are not delivered later. With one, a live copy that a
+// cluster of brokers loses without breaking the connection is found by the next message of the same sender there, or by a
+// look at what is stored, which a member takes after a minute and then ever more rarely, down to every five; but what was
+// reported as handled after it cannot be told from it: such a message is shown by this process or not at all. A handler that keeps a direct message
 // for longer than the queue's ack wait (60 s, longer when it comes again) without [Delivery.InProgress] sees it again. One that
 // it does not handle is not offered for ever: after Options.MaxAttempts refusals, or the broker's bound of 20 deliveries, it
 // is a dead letter, which an operator can put back.
@@ -42,8 +51,12 @@
 //
 // All methods are safe for concurrent use. The handler of one subscription or queue runs one message at a time,
 // different ones run at the same time. Handlers may call any method, but for their own
-// Subscription's Leave, which waits for them. A handler that panics is recovered and reported as an [EventPanic].
+// Subscription's Leave and Membership's Leave and Stop, which wait for them. A handler that panics is recovered and reported as an [EventPanic].
+//
+// A membership that has caught up costs no goroutine but that of its subscription. While it is behind, it holds back at
+// most 4,096 live messages or 4 MiB, besides Options.LiveBacklog, and two pages of at most 512 KiB.
 //
 // Lock order inside the package: a subscription's or queue's run, held over its handler; Endpoint.topo; puller.mu;
-// queue.mu. The mutexes of link, presence, events and the subject caches are taken last and hold no other.
+// queue.mu; backlog.mu. The mutexes of link, presence, events, the subject caches, shown, Endpoint.crowd and
+// Membership.state are taken last and hold no other.
 package endpoint

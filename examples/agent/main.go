@@ -1,5 +1,5 @@
-// Command agent is the smallest useful participant: it says hello on a channel, answers direct messages, and does the
-// work that is asked of its role. The credential decides who it is, what it may read and write, and which role it
+// Command agent is the smallest useful participant: it says hello on a channel, answers direct messages and
+// mentions, and does the work that is asked of its role, also what came while it was away. The credential decides who it is, what it may read and write, and which role it
 // serves; replace the file by a later one (cotal mint helper --renew --out helper.creds) while the agent runs, and it renews
 // itself without missing a message.
 //
@@ -64,6 +64,9 @@ func serve(ctx context.Context, out io.Writer, server string, src endpoint.Sourc
 	if err := ep.HandleDirect(ctx, a.answer); err != nil {
 		return err
 	}
+	if err := ep.HandleMentions(ctx, a.mentioned); err != nil {
+		return err
+	}
 	if ep.Identity().Role != "" {
 		if err := ep.HandleRole(ctx, a.work); err != nil {
 			return err
@@ -85,7 +88,7 @@ func serve(ctx context.Context, out io.Writer, server string, src endpoint.Sourc
 	}
 }
 
-// agent answers messages. The handlers of its two queues run at the same time.
+// agent answers messages. Its handlers run at the same time.
 type agent struct {
 	ctx context.Context // ends with serve; handlers are given none
 	ep  *endpoint.Endpoint
@@ -113,6 +116,16 @@ func (a *agent) print(format string, args ...any) {
 func (a *agent) answer(d *endpoint.Delivery) {
 	a.print("%s: %q", d.Sender, d.Message.Text())
 	a.reply(d, "you said: "+d.Message.Text())
+}
+
+// mentioned answers on a channel where somebody named the agent, whether it has joined that channel or not.
+func (a *agent) mentioned(d *endpoint.Delivery) {
+	a.print("#%s %s: %q", d.Channel, d.Sender, d.Message.Text())
+	draft := endpoint.Text("here I am")
+	draft.ReplyTo = d.Message.ID
+	if _, err := a.ep.Post(a.ctx, d.Channel, draft); err != nil {
+		a.print("* %v", err)
+	}
 }
 
 // work does one job of the role. Until it is acknowledged no other job comes.

@@ -65,7 +65,7 @@ func TestAgentAnswers(t *testing.T) {
 			t.Errorf("acknowledge: %v", err)
 		}
 	}
-	if _, err := ada.Listen(t.Context(), "team", hear); err != nil {
+	if _, err := ada.Join(t.Context(), "team", hear, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := ada.HandleDirect(t.Context(), hear); err != nil {
@@ -96,6 +96,12 @@ func TestAgentAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("direct done: review this")
+	mention := endpoint.Text("anybody?")
+	mention.Mentions = []string{"helper"}
+	if _, err := ada.Post(t.Context(), "team", mention); err != nil {
+		t.Fatal(err)
+	}
+	want("channel here I am")
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("serve ended with %v, want nil after its context", err)

@@ -156,9 +156,9 @@ func (h *tenancy) open(ctx context.Context, space string) (*room, error) {
 			return nil, fmt.Errorf("connect %s in %s: %w", name, space, err)
 		}
 	}
-	_, err := r.bob.Listen(ctx, "general", func(d *endpoint.Delivery) {
+	_, err := r.bob.Join(ctx, "general", func(d *endpoint.Delivery) {
 		r.got <- fmt.Sprintf("%s heard %s: %s", space, d.Sender, d.Message.Text())
-	})
+	}, nil)
 	return r, err
 }
 
