@@ -53,6 +53,7 @@ type mentions struct {
 	log      *slog.Logger
 	stream   string // of channel messages
 	filter   string // of them all
+	live     string // how the subject of each live copy begins
 	progress *space.Progress
 	members  *space.Members
 	names    directory
@@ -87,7 +88,7 @@ type partly struct {
 func newMentions(d *Service) *mentions {
 	m := &mentions{
 		nc: d.nc, js: d.js, space: d.space, log: d.log, stream: wire.ChatStream(d.space), filter: wire.StreamSubjects(d.space, wire.KindChannel),
-		progress: space.NewProgress(d.js, d.space), members: space.NewMembers(d.js, d.space), names: newGrantNames(d.grants),
+		live: d.space.Prefix() + ".live.", progress: space.NewProgress(d.js, d.space), members: space.NewMembers(d.js, d.space), names: newGrantNames(d.grants),
 		access: d.accessOf, settings: d.resolve, wake: make(chan struct{}, 1),
 	}
 	if d.open {
@@ -128,9 +129,11 @@ func (m *mentions) stop() {
 	}
 }
 
-// hear takes one live copy. Anything may arrive here: what does not carry the broker's position is no copy.
+// hear takes one live copy. Anything may arrive here: what does not carry the broker's position is no copy. Nor is what an
+// agent has the broker deliver here from its own queue: it comes under the subject that it was stored under, with headers of
+// the agent's choice.
 func (m *mentions) hear(msg *nats.Msg) {
-	if !header.Whole(msg) {
+	if !strings.HasPrefix(msg.Subject, m.live) || !header.Whole(msg) {
 		return // its place shows as a gap, and nobody else can read it either
 	}
 	seq, err := strconv.ParseUint(wire.BrokerHeader(msg.Header["Nats-Sequence"]), 10, 64)
