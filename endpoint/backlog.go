@@ -42,6 +42,7 @@ type backlog struct {
 	total  int           // of messages shown; guarded by sub.run
 	limit  int           // of the next page; used by the goroutine that catches up
 	pause  time.Duration // before the first round; set before it starts
+	outage outage        // used by the goroutine that catches up
 
 	losses    map[wire.Loss]bool // that were told; used by the goroutine that catches up
 	lostUntil uint64             // what retention took up to here was told; used by it too
@@ -59,9 +60,10 @@ type backlog struct {
 	reporting   bool // a report is made, or reportTimer will
 	mute        bool // there is nobody to report to
 	reportTimer *time.Timer
-	over        bool // nothing more begins
-	working     bool // the goroutine that catches up runs
-	again       bool // it must read once more before what arrives live can be believed to be everything
+	over        bool   // nothing more begins
+	working     bool   // the goroutine that catches up runs
+	again       bool   // it must read once more before what arrives live can be believed to be everything
+	answers     uint64 // pages that delivery gave
 	retry       *Delivery
 	retryAt     time.Time
 	feed        *feed // the newest
@@ -81,8 +83,8 @@ type heldMsg struct {
 type reader interface {
 	// round reads what was missed. After nil everything was shown, or backlog.again says that more is to be read.
 	round(ctx context.Context) error
-	// trouble is told that a round failed, for the nth time in a row, and returns how long to wait.
-	trouble(err error, n int) time.Duration
+	// trouble is told that a round failed, which backlog.outage has counted, and returns how long to wait.
+	trouble(err error) time.Duration
 	// request is the report of a position, and false when there is nobody to report to.
 	request(floor uint64, handled []wire.SequenceRange) (wire.AckRequest, bool)
 	// refused is told that a report failed, or that it was the last one when err is nil.

@@ -49,7 +49,7 @@ func (b *backlog) work() {
 }
 
 func (b *backlog) catchUp() {
-	failures, vain := 0, 0
+	vain := 0
 	if b.pause > 0 {
 		b.sleep(b.pause, b.kick)
 		b.pause = 0
@@ -62,13 +62,13 @@ func (b *backlog) catchUp() {
 		}
 		switch {
 		case err != nil:
-			failures++
-			b.sleep(b.of.trouble(err, failures), b.kick)
+			b.failed()
+			b.sleep(b.of.trouble(err), b.kick)
 		case b.shown() != before:
-			failures, vain = 0, 0
+			b.outage, vain = outage{}, 0
 		default: // what is told of cannot be read yet
 			b.sleep(min(vainFirst<<min(vain, 10), vainLast), nil)
-			failures, vain = 0, vain+1
+			b.outage, vain = outage{}, vain+1
 		}
 	}
 }
@@ -266,7 +266,7 @@ func showPage(ctx context.Context, p *page, give func(context.Context, *wire.Pul
 type pulling struct {
 	came  func() // a page is there
 	give  func(context.Context, *wire.PulledMessage) error
-	taken func(*wire.PullReply) // the page was shown
+	taken func(after uint64, r *wire.PullReply) // the page was shown
 }
 
 // pull reads everything that delivery has for the backlog and that is not dealt with.
@@ -278,8 +278,11 @@ func (b *backlog) pull(ctx context.Context, req wire.PullRequest, do pulling) er
 		if err := b.call(ctx, wire.CommandPull, req, r); err != nil {
 			return nil, err
 		}
+		b.mu.Lock()
+		b.answers++
+		b.mu.Unlock()
 		do.came()
-		return &page{at: at, messages: r.Messages, next: r.Next, take: func() { do.taken(r) }}, nil
+		return &page{at: at, messages: r.Messages, next: r.Next, take: func() { do.taken(after, r) }}, nil
 	}
 	for {
 		b.mu.Lock()

@@ -21,7 +21,7 @@
 // them: live copies come as they are posted, and what was missed is read from what is stored and shown in stored order,
 // before what comes after it. What can no longer be read is reported as an [EventLoss]. In one process none is shown twice;
 // after a crash those of the last second may be. So are mentions ([Endpoint.HandleMentions]), joined or not. While delivery
-// is away, live copies are shown all the same, and what was missed after it is back: see [EventBackstop].
+// is away for more than 15 s, live copies are shown all the same, and what was missed after it is back: see [EventBackstop].
 //
 // Without a membership ([Endpoint.Listen]), and on live channels, messages are at-most-once and ordered per sender and
 // channel; what was missed is reported as an [EventGap] with the range of sequences when the next one arrives, and

@@ -115,12 +115,15 @@ type EventQueueLost struct {
 	Err  *wire.Error
 }
 
-// EventBackstop says whether what a membership misses is kept for it. When it is not Established, [Endpoint.Join] works
-// as [Endpoint.Listen] does and the endpoint keeps trying; once it is, what was missed is shown if it was kept.
+// EventBackstop says whether what a membership misses is kept for it. When it is not Established the endpoint keeps trying;
+// once it is, what was missed is shown if it was kept.
 type EventBackstop struct {
 	Pattern     string
 	Established bool
-	Err         error // why not
+	// Ahead says that what arrives live is shown from now on, as [Endpoint.Listen] does, and what was missed before it later.
+	// Until then it waits, so that everything is shown in order.
+	Ahead bool
+	Err   error // why not
 }
 
 // EventCaughtUp says that a membership, or with an empty Pattern the reading of mentions, has shown what it had missed.
@@ -196,6 +199,9 @@ func (e EventQueueFull) String() string {
 func (e EventBackstop) String() string {
 	if e.Established {
 		return fmt.Sprintf("what is missed on channels %q is kept", e.Pattern)
+	}
+	if e.Ahead {
+		return fmt.Sprintf("joined channels %q live, backstop unestablished, what comes is shown before what was missed: %v", e.Pattern, e.Err)
 	}
 	return fmt.Sprintf("joined channels %q live, backstop unestablished: %v", e.Pattern, e.Err)
 }

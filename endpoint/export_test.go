@@ -34,3 +34,15 @@ type (
 func (o origin) Fields() (delivered, sequence uint64, at time.Time) {
 	return o.delivered, o.sequence, o.at
 }
+
+// Outage is an outage.
+type Outage struct{ o outage }
+
+// Fail and Over are its methods, for tests.
+func (o *Outage) Fail(now time.Time, answers uint64, connected bool) {
+	o.o.fail(now, contact{answers: answers}, connected)
+}
+func (o *Outage) Over(now time.Time) bool {
+	over, _ := o.o.over(now)
+	return over
+}

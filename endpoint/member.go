@@ -50,8 +50,10 @@ type Membership struct {
 	state sync.Mutex // guards the fields below; taken last, alone
 	reply wire.JoinReply
 	known bool  // reply is there
+	stale bool  // and must be asked for again
 	err   error // why the backstop does not work
 	told  bool  // that it does not
+	ahead bool  // that what arrives live is shown all the same
 	gone  bool  // it ended
 }
 
@@ -80,8 +82,9 @@ type MembershipStatus struct {
 // Options.MaxAttempts the message is given up, see [EventGaveUp]. The handler must neither stop nor leave its own
 // membership nor close its endpoint; they wait for it.
 //
-// When Join returns nil the broker has accepted the subscription. If delivery does not answer, or does not allow it, the
-// membership begins as a live one, see [EventBackstop]; the endpoint keeps trying. So it does when delivery is away later.
+// When Join returns nil the broker has accepted the subscription. If delivery does not answer, what arrives live waits for
+// it, to be shown in order, for 15 s while the broker is there; then, and at once when delivery does not allow it, the
+// membership is a live one, see [EventBackstop], and the endpoint keeps trying. So it is when delivery is away later.
 //
 // Errors: bad-request for a bad pattern; already-exists when this endpoint has joined it; permission-denied when the
 // credential does not cover the whole pattern; unavailable or deadline-exceeded when the broker did not confirm the
@@ -110,7 +113,7 @@ func (e *Endpoint) Join(ctx context.Context, pattern string, fn func(*Delivery),
 	m.again = true
 	m.mu.Unlock()
 	if err != nil {
-		m.pause = m.trouble(err, patience)
+		m.pause = m.begun(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -140,7 +140,7 @@ func (m *mentions) showOnce(ctx context.Context, d *Delivery) bool {
 	return m.once(d)
 }
 
-func (m *mentions) taken(r *wire.PullReply) {
+func (m *mentions) taken(_ uint64, r *wire.PullReply) {
 	for _, l := range r.Losses {
 		m.tellLoss(l)
 	}
@@ -150,16 +150,16 @@ func (m *mentions) taken(r *wire.PullReply) {
 	m.skippedLocked(len(r.Losses) > 0)
 }
 
-func (m *mentions) trouble(err error, n int) time.Duration {
-	denied := isDenied(err)
-	if !m.told && (n >= patience || denied) {
+func (m *mentions) trouble(err error) time.Duration {
+	now, denied := time.Now(), isDenied(err)
+	if over, _ := m.outage.over(now); !m.told && (over || denied) {
 		m.told = true
 		m.e.events.emit(EventQueueLost{Kind: wire.KindMention, Err: m.e.failure(act{verb: "read", operand: "mentions"}, err, false)})
 	}
 	if denied {
 		return deniedPause
 	}
-	return troublePause(n)
+	return m.outage.pause(now)
 }
 
 func (m *mentions) request(floor uint64, handled []wire.SequenceRange) (wire.AckRequest, bool) {

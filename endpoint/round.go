@@ -3,14 +3,13 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cotal-go/cotal/wire"
 )
 
 const (
-	// patience is how many rounds may fail in a row before what arrives live is shown though something before it is missing.
-	patience = 4
 	// refusedPause is how long a request that was denied is not made again, unless the connection is new.
 	refusedPause = 10 * time.Minute
 	// maxLosses bounds the losses that are remembered as told.
@@ -56,15 +55,16 @@ func (m *Membership) round(ctx context.Context) error {
 // enrolled joins at delivery, if that is not done, or may have changed with the connection.
 func (m *Membership) enrolled(ctx context.Context) error {
 	m.state.Lock()
-	known, durable := m.known, m.reply.Durable
+	needed := !m.known || m.stale
+	live := !m.reply.Durable
 	m.state.Unlock()
-	if known && durable {
+	if !needed && !live {
 		return nil
 	}
-	if err := m.enlist(ctx); err != nil && !known {
-		return err // else it is as it was, which needs nobody
+	if err := m.enlist(ctx); needed {
+		return err
 	}
-	return nil
+	return nil // a live one is as it was
 }
 
 // enlist joins at delivery and takes over the position that is recorded there.
@@ -86,8 +86,8 @@ func (m *Membership) enlist(ctx context.Context) error {
 			m.pos.add(h.From, h.To)
 		}
 		m.version++
-		if len(m.pos.beyond) > len(r.Handled) {
-			m.handledLocked() // what was shown before somebody kept count
+		if floor, handled := m.pos.report(); floor > r.Floor || !slices.Equal(handled, r.Handled) {
+			m.handledLocked() // there is what delivery does not know
 		} else {
 			m.reported = m.version
 		}
@@ -96,7 +96,7 @@ func (m *Membership) enlist(ctx context.Context) error {
 	}
 	m.state.Lock()
 	defer m.state.Unlock()
-	m.reply, m.known = r, true
+	m.reply, m.known, m.stale = r, true, false
 	return nil
 }
 
@@ -149,20 +149,18 @@ func (m *Membership) showOnce(ctx context.Context, d *Delivery, sender string) b
 }
 
 // taken notes what a page says beside its messages, which were shown.
-func (m *Membership) taken(r *wire.PullReply) {
+func (m *Membership) taken(after uint64, r *wire.PullReply) {
 	for _, l := range r.Losses {
 		m.tellLoss(l)
 	}
 	m.finished = m.finished || r.Ended
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(r.Messages) == 0 && r.Through < m.pos.through && !r.Ended && m.pos.through > r.Through {
-		m.again = true
-		m.state.Lock()
-		m.known = false // the stream was made anew
-		m.state.Unlock()
+	if r.Through < after && !r.Ended {
+		m.forgetRecord() // the stream was made anew
+		m.wantMore()
 		return
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.pos.reach(r.Through)
 	m.skippedLocked(len(r.Losses) > 0)
 }
@@ -188,35 +186,49 @@ func (b *backlog) tellLoss(l wire.Loss) {
 }
 
 // trouble is told that a round failed.
-func (m *Membership) trouble(err error, n int) time.Duration {
-	denied := isDenied(err)
+func (m *Membership) trouble(err error) time.Duration {
+	now, denied := time.Now(), isDenied(err)
+	over, _ := m.outage.over(now)
+	over = over || denied
 	m.state.Lock()
 	m.err = err
 	known := m.known
-	tell := !m.told && (n >= patience || denied)
-	m.told = m.told || tell
+	tell := over && !m.ahead
+	m.told, m.ahead = m.told || tell, m.ahead || tell
 	m.state.Unlock()
 	if known && isEnd(err) {
 		m.expire(err)
 		return 0
 	}
 	if tell {
-		m.e.events.emit(EventBackstop{Pattern: m.sub.pattern, Err: err})
+		m.e.events.emit(EventBackstop{Pattern: m.sub.pattern, Ahead: true, Err: err})
 	}
-	if n >= patience || denied {
+	if over {
 		m.drift()
 	}
 	if denied {
 		return refusedPause
 	}
-	return troublePause(n)
+	return m.outage.pause(now)
+}
+
+// begun is told that the first answer to a join did not come.
+func (m *Membership) begun(err error) time.Duration {
+	m.failed()
+	if !isDenied(err) {
+		m.state.Lock()
+		m.told = true
+		m.state.Unlock()
+		m.e.events.emit(EventBackstop{Pattern: m.sub.pattern, Err: err})
+	}
+	return m.trouble(err)
 }
 
 // recovered notes that the backstop works.
 func (m *Membership) recovered() {
 	m.state.Lock()
 	tell := m.told
-	m.told, m.err = false, nil
+	m.told, m.ahead, m.err = false, false, nil
 	m.state.Unlock()
 	if tell {
 		m.e.events.emit(EventBackstop{Pattern: m.sub.pattern, Established: true})
