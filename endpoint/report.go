@@ -11,7 +11,7 @@ const (
 	// What was handled is reported reportEvery after the first of it, or as soon as there are reportAtOnce messages of
 	// it, but not sooner than reportGap after the last report.
 	reportEvery  = time.Second
-	reportAtOnce = 1024
+	reportAtOnce = 16384
 	reportGap    = 100 * time.Millisecond
 	// A report that failed is made again after a pause that doubles.
 	reportRetryMin = time.Second
