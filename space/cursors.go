@@ -6,14 +6,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/wire"
 )
 
-// MaxStoredRanges bounds the ranges of one stored cursor.
-const MaxStoredRanges = 1024
+// What one life of a principal may store of its positions: with the longest names there are, those of all its memberships
+// take less than 256 KiB together.
+const (
+	// MaxStoredRanges bounds the ranges of one stored cursor.
+	MaxStoredRanges = 256
+	// maxRangeBytes bounds what they take. When the life has n memberships they also take no more than rangeRoom/n, or
+	// what they took before: in the order in which records last grew the n-th was written beside n-1 others, so all of
+	// them take the sum of those bounds at most.
+	maxRangeBytes = 1536
+	rangeRoom     = 9 << 10
+)
 
 // Cursor is a position: everything up to Floor is handled, and of what is above it the ranges of Handled, which ascend,
 // do not touch each other and do not touch Floor. The zero value is the beginning.
@@ -104,17 +115,17 @@ func (c Cursor) valid() bool {
 
 // Cursors is the store of the positions of a space's members: one for each membership, and one for the mentions of each
 // life of a principal. Reads of one go to the leader, writes are compare-and-swap.
-type Cursors struct{ table table }
+type Cursors struct {
+	table table
+
+	mu    sync.Mutex // guards those below; held while asking the broker
+	free  int64      // bytes that positions may take yet
+	asked time.Time
+}
 
 // NewCursors returns the cursors of s. It asks the broker nothing.
 func NewCursors(js jetstream.JetStream, s wire.Space) *Cursors {
-	return &Cursors{newTable(js, wire.CursorsBucket(s))}
-}
-
-// cursorRecord is the value of a key.
-type cursorRecord struct {
-	V int `json:"v"`
-	Cursor
+	return &Cursors{table: newTable(js, wire.CursorsBucket(s))}
 }
 
 // mentionsKey stands in the place of a pattern's key; no pattern has it.
@@ -128,12 +139,9 @@ func (c *Cursors) Get(ctx context.Context, l wire.Lifecycle, pattern string) (Cu
 	return c.get(ctx, l, PatternKey(pattern))
 }
 
-// Put replaces the position that has revision rev, 0 for none, and returns the new revision. Of more than MaxStoredRanges
-// ranges the last ones are left out: what they cover counts as not handled.
-//
-// Errors: conflict when it changed meanwhile; resource-exhausted for a full bucket.
+// Put is [Cursors.Move] of the position of one membership by whoever does not know what was there.
 func (c *Cursors) Put(ctx context.Context, l wire.Lifecycle, pattern string, cur Cursor, rev uint64) (uint64, error) {
-	return c.put(ctx, l, PatternKey(pattern), cur, rev)
+	return c.Move(ctx, Move{Lifecycle: l, Pattern: pattern, To: cur, Revision: rev})
 }
 
 // Remove removes the position that has revision rev; with revision 0 there is none, and nothing is done.
@@ -153,7 +161,7 @@ func (c *Cursors) Mentions(ctx context.Context, l wire.Lifecycle) (Cursor, uint6
 
 // PutMentions is [Cursors.Put] for the mentions of l.
 func (c *Cursors) PutMentions(ctx context.Context, l wire.Lifecycle, cur Cursor, rev uint64) (uint64, error) {
-	return c.put(ctx, l, mentionsKey, cur, rev)
+	return c.Move(ctx, Move{Lifecycle: l, To: cur, Revision: rev})
 }
 
 // CursorKey names one position among those of a space.
@@ -234,29 +242,4 @@ func (c *Cursors) get(ctx context.Context, l wire.Lifecycle, last string) (Curso
 		return Cursor{}, 0, wire.Errorf(wire.CodeInternal, "read cursor %q of %q: %v", last, l.Principal, err)
 	}
 	return cur, r.Seq, nil
-}
-
-func (c *Cursors) put(ctx context.Context, l wire.Lifecycle, last string, cur Cursor, rev uint64) (uint64, error) {
-	if err := l.Validate(); err != nil {
-		return 0, err
-	}
-	what := fmt.Sprintf("write cursor %q of %q", last, l.Principal)
-	if !cur.valid() {
-		return 0, wire.Errorf(wire.CodeInternal, "%s: ranges out of order", what)
-	}
-	if len(cur.Handled) > MaxStoredRanges {
-		cur.Handled = cur.Handled[:MaxStoredRanges]
-	}
-	return c.table.put(ctx, what, l.String()+"."+last, cursorRecord{1, cur}, rev)
-}
-
-func decodeCursor(data []byte) (Cursor, error) {
-	var rec cursorRecord
-	if err := wire.Decode(data, &rec, recordSize); err != nil {
-		return Cursor{}, err
-	}
-	if rec.V != 1 || !rec.valid() {
-		return Cursor{}, wire.Errorf(wire.CodeBadRequest, "decode cursor: version %d, or ranges out of order", rec.V)
-	}
-	return rec.Cursor, nil
 }

@@ -104,7 +104,6 @@ func TestCursorWithManyHolesKeepsTheFirstRanges(t *testing.T) {
 	ada := lifecycle("ada")
 	var c space.Cursor
 	for i := range uint64(space.MaxStoredRanges + 10) {
-		// Sequences as long as they come.
 		c.Handled = append(c.Handled, wire.SequenceRange{From: 1<<53 - 100_000 + 10*i, To: 1<<53 - 100_000 + 10*i + 5})
 	}
 	must(cursors.Put(ctx, ada, "general", c, 0))(t)

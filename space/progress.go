@@ -48,7 +48,10 @@ func (p *Progress) Get(ctx context.Context) (sequence, rev uint64, err error) {
 
 // Put replaces the record that has the given revision, 0 for none, and returns the new one.
 //
+// A record that is there is replaced also when the bucket is full.
+//
 // Errors: conflict when the record changed meanwhile.
 func (p *Progress) Put(ctx context.Context, sequence, rev uint64) (uint64, error) {
-	return p.table.put(ctx, fmt.Sprintf("write progress of mentions, %d", sequence), progressKey, progress{sequence}, rev)
+	body := fmt.Appendf(nil, `{"sequence":%-20d}`, sequence)
+	return p.table.putBody(ctx, fmt.Sprintf("write progress of mentions, %d", sequence), progressKey, padded(body, rev), rev)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,6 +36,11 @@ func (t table) put(ctx context.Context, what, key string, v any, rev uint64) (ui
 	if err != nil {
 		return 0, wire.Errorf(wire.CodeInternal, "%s: %v", what, err)
 	}
+	return t.putBody(ctx, what, key, body, rev)
+}
+
+// putBody is put of a value that is JSON already.
+func (t table) putBody(ctx context.Context, what, key string, body []byte, rev uint64) (uint64, error) {
 	if len(body) > recordSize-headerRoom {
 		return 0, wire.Errorf(wire.CodeResourceExhausted, "%s: a record of %d bytes, at most %d", what, len(body), recordSize-headerRoom)
 	}
@@ -46,6 +52,15 @@ func (t table) put(ctx context.Context, what, key string, v any, rev uint64) (ui
 		return 0, translate(what, err)
 	}
 	return ack.Sequence, nil
+}
+
+// padded adds spaces to a record so that it weighs the same whatever revision it replaces, which its header names: then it
+// fits in place of one as long also when the bucket is full.
+func padded(body []byte, rev uint64) []byte {
+	for digits := len(strconv.FormatUint(rev, 10)); digits < 20; digits++ {
+		body = append(body, ' ')
+	}
+	return body
 }
 
 // Answers of the broker to the removal of a message that is not there.
