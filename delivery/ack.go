@@ -25,7 +25,7 @@ func (d *Service) ack(ctx context.Context, caller wire.Lifecycle, in wire.AckReq
 			continue
 		}
 		if err != nil {
-			return nil, d.refuse(ctx, "acknowledge", caller, err)
+			return nil, d.refuse(ctx, "acknowledge", caller, crowdedOut(err))
 		}
 		return reply, nil
 	}
@@ -82,10 +82,18 @@ func (d *Service) ackMembership(ctx context.Context, caller wire.Lifecycle, in w
 		d.joins.touch()
 		return &wire.AckReply{Floor: iv.cursor.Floor, Ended: true}, d.forget(ctx, caller, in.Pattern, rev)
 	}
-	if !next.Equal(old) {
-		if _, err := d.member.cursors.Put(ctx, caller, in.Pattern, next, at); err != nil {
-			return nil, raced(err)
-		}
+	if next.Equal(old) {
+		return &wire.AckReply{Floor: iv.cursor.Floor}, nil
+	}
+	_, err = d.member.cursors.Move(ctx, space.Move{
+		Lifecycle: caller, Pattern: in.Pattern, From: old, Revision: at, To: next,
+		Memberships: func(ctx context.Context) (int, error) { return d.member.members.Count(ctx, caller) },
+	})
+	if err == nil && at == 0 {
+		err = d.sweep(ctx, caller, in.Pattern)
+	}
+	if err != nil {
+		return nil, raced(err)
 	}
 	return &wire.AckReply{Floor: iv.cursor.Floor}, nil
 }
@@ -101,11 +109,29 @@ func (d *Service) ackMentions(ctx context.Context, caller wire.Lifecycle, in wir
 	}
 	next := old.Merge(space.Cursor{Floor: in.Floor, Handled: in.Handled})
 	if !next.Equal(old) {
-		if _, err := d.member.cursors.PutMentions(ctx, caller, next, at); err != nil {
+		rev, err := d.member.cursors.Move(ctx, space.Move{Lifecycle: caller, From: old, Revision: at, To: next})
+		if err != nil {
 			return nil, raced(err)
+		}
+		if at == 0 {
+			if err := d.outlived(ctx, caller, rev); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return &wire.AckReply{Floor: next.Floor}, nil
+}
+
+// outlived removes the first position among the mentions of a life that ended meanwhile, whose records are gone already.
+func (d *Service) outlived(ctx context.Context, caller wire.Lifecycle, rev uint64) error {
+	_, refusal := d.living(ctx, caller, "")
+	if !errors.Is(refusal, wire.ErrPermissionDenied) {
+		return refusal
+	}
+	if err := d.member.cursors.Remove(ctx, caller, "its mentions", rev); err != nil && !errors.Is(err, wire.ErrConflict) {
+		return err
+	}
+	return refusal
 }
 
 // bounded refuses a position beyond the end of a stream: nobody can have handled what is not there.

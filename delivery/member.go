@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -73,20 +74,25 @@ type frontier struct {
 	js     jetstream.JetStream
 	stream string
 	known  atomic.Uint64
+	asked  atomic.Int64 // when, in seconds
 }
+
+// frontierReuse is how long that is believed, in seconds: a stream that was made anew is not as far.
+const frontierReuse = 5
 
 // read asks the broker.
 func (f *frontier) read(ctx context.Context) (space.Bounds, error) {
 	b, err := space.BoundsOf(ctx, f.js, f.stream)
 	if err == nil {
 		f.known.Store(b.Last)
+		f.asked.Store(time.Now().Unix())
 	}
 	return b, err
 }
 
-// reached reports whether the stream has come to a sequence. It asks only about what is beyond all that was read.
+// reached reports whether the stream has come to a sequence. It asks only about what is beyond all that was read a moment ago.
 func (f *frontier) reached(ctx context.Context, sequence uint64) (bool, error) {
-	if sequence <= f.known.Load() {
+	if sequence <= f.known.Load() && time.Now().Unix()-f.asked.Load() < frontierReuse {
 		return true, nil
 	}
 	b, err := f.read(ctx)
@@ -217,14 +223,22 @@ func (d *Service) enter(ctx context.Context, caller wire.Lifecycle, pattern stri
 		if !resumed {
 			m = m.After(cursor.Floor).Joined(b.Last)
 			gen, err := d.member.members.Put(ctx, m, rev)
-			if errors.Is(err, wire.ErrConflict) && try < maxTries {
-				continue
+			if err := raced(err); errors.Is(err, errRaced) {
+				if try < maxTries {
+					continue
+				}
+				return nil, crowdedOut(err)
 			}
 			if err != nil {
 				return nil, err
 			}
 			open = m.Last()
 			open.Generation = gen
+			if rev == 0 {
+				if err := d.reserve(ctx, m, gen); err != nil {
+					return nil, err
+				}
+			}
 		}
 		iv := intervalOf(m, cursor)
 		return &wire.JoinReply{
@@ -232,6 +246,24 @@ func (d *Service) enter(ctx context.Context, caller wire.Lifecycle, pattern stri
 			Floor: iv.cursor.Floor, Handled: iv.cursor.Handled,
 		}, nil
 	}
+}
+
+// reserve makes the position of a membership that is new, so that there is room for it whenever it moves. Without room the
+// membership is taken back.
+func (d *Service) reserve(ctx context.Context, m space.Membership, gen uint64) error {
+	_, err := d.member.cursors.Put(ctx, m.Lifecycle, m.Pattern, space.Cursor{Floor: m.Last().Join}, 0)
+	switch {
+	case err == nil:
+		return d.sweep(ctx, m.Lifecycle, m.Pattern)
+	case errors.Is(err, wire.ErrConflict): // there is one
+		return nil
+	case errors.Is(err, wire.ErrExhausted):
+		if undo := d.member.members.Remove(ctx, m.Lifecycle, m.Pattern, gen); undo != nil && !errors.Is(undo, wire.ErrConflict) {
+			return errors.Join(err, undo)
+		}
+		d.joins.touch()
+	}
+	return err
 }
 
 // stored reads a membership and its position. Without a membership it is not-found, and the revision 0.
@@ -270,7 +302,7 @@ func (d *Service) leave(ctx context.Context, caller wire.Lifecycle, in wire.Leav
 			continue
 		}
 		if err != nil {
-			return nil, d.refuse(ctx, "leave", caller, err)
+			return nil, d.refuse(ctx, "leave", caller, crowdedOut(err))
 		}
 		d.joins.touch()
 		d.log.InfoContext(ctx, "left", logkey.Principal, caller.Principal.String(), logkey.Channel, in.Pattern, logkey.Sequence, reply.Left)
@@ -285,6 +317,15 @@ var errRaced = errors.New("the record changed meanwhile")
 func raced(err error) error {
 	if errors.Is(err, wire.ErrConflict) {
 		return errors.Join(errRaced, err)
+	}
+	return err
+}
+
+// crowdedOut makes a compare-and-swap that others were always faster at what it is to the caller: it may try again. As a
+// conflict it would mean that the membership is another one.
+func crowdedOut(err error) error {
+	if errors.Is(err, errRaced) {
+		return wire.Errorf(wire.CodeUnavailable, "the record changed meanwhile, %d times", maxTries+1)
 	}
 	return err
 }
@@ -325,12 +366,26 @@ func (d *Service) forget(ctx context.Context, l wire.Lifecycle, pattern string, 
 		return raced(err)
 	}
 	d.joins.touch() // a removal is no message that others could follow
-	_, at, err := d.member.cursors.Get(ctx, l, pattern)
-	if err == nil {
-		err = d.member.cursors.Remove(ctx, l, pattern, at)
-	}
-	if err != nil && !errors.Is(err, wire.ErrConflict) {
+	if err := d.sweep(ctx, l, pattern); err != nil {
 		d.log.WarnContext(ctx, "the position of an ended membership stays", logkey.Principal, l.Principal.String(), logkey.Channel, pattern, logkey.Error, err)
 	}
 	return nil
+}
+
+// sweep removes a position that has no membership. Whoever made one, and whoever ended a membership, does it: what was
+// written between is found by one of them. A position that moved after it was read belongs to a membership again, or is
+// read again.
+func (d *Service) sweep(ctx context.Context, l wire.Lifecycle, pattern string) error {
+	for {
+		_, at, err := d.member.cursors.Get(ctx, l, pattern)
+		if err != nil || at == 0 {
+			return err
+		}
+		if _, _, err := d.member.members.Get(ctx, l, pattern); !errors.Is(err, wire.ErrNotFound) {
+			return err
+		}
+		if err := d.member.cursors.Remove(ctx, l, pattern, at); !errors.Is(err, wire.ErrConflict) {
+			return err
+		}
+	}
 }
