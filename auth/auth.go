@@ -28,6 +28,8 @@ type Control interface {
 	// EvictTagged ends every connection of the account whose credential carries all tags, and proves it by
 	// listing them again. It returns how many were ended.
 	EvictTagged(ctx context.Context, account string, tags ...string) (int, error)
+	// EvictKeys is the same for the connections of the credentials with these user keys.
+	EvictKeys(ctx context.Context, account string, userKeys ...string) (int, error)
 }
 
 // Dialer opens a connection to the broker with the given credentials.
@@ -95,40 +97,53 @@ func (a *Authority) Close() error {
 //
 // An unknown or retired name gets a fresh lifecycle. An active name is refused with already-exists unless
 // Request.Renew is set; then the lifecycle is kept, the lists that the request names replace those of the grant
-// and the others stay.
+// and the others stay. What that means for the credentials before it is told by [Authority.Renew].
 //
 // Errors: bad-request for a name, pattern or lifetime outside the limits; already-exists; not-found for an
 // unknown space or, with Renew, an unknown name; conflict when the grant changed meanwhile (nothing is handed
 // out, ask again); unavailable when the broker does not answer.
 func (a *Authority) Issue(ctx context.Context, req Request) (*trust.Credentials, error) {
-	req, err := req.withDefaults()
-	if err != nil {
-		return nil, err
+	creds, _, err := a.issue(ctx, req)
+	return creds, err
+}
+
+func (a *Authority) issue(ctx context.Context, req Request) (creds *trust.Credentials, ref Refusal, err error) {
+	if req, err = req.withDefaults(); err != nil {
+		return nil, ref, err
 	}
 	ses, err := a.session(ctx, req.Space)
 	if err != nil {
-		return nil, fmt.Errorf("issue credential for %q: %w", req.Actor, err)
+		return nil, ref, fmt.Errorf("issue credential for %q: %w", req.Actor, err)
 	}
 	plan, err := a.plan(ctx, ses, req)
 	if err != nil {
-		return nil, err
+		return nil, ref, err
 	}
-	creds, err := a.mint.User(ctx, mint.UserRequest{
+	creds, err = a.mint.User(ctx, mint.UserRequest{
 		Space: req.Space, Profile: req.Profile, Principal: plan.grant.Principal(), UID: plan.grant.UID, Role: plan.grant.Role,
 		Subscribe: plan.grant.AllowSubscribe, Publish: plan.grant.AllowPublish, Commands: plan.grant.Scope, TTL: req.TTL,
 	})
 	if err != nil { // what cannot be minted leaves no grant
-		return nil, err
+		return nil, ref, err
 	}
 	if err := a.activate(ctx, ses, req.Space, &plan); err != nil {
-		return nil, err
+		return nil, ref, err
 	}
-	if err := a.release(ctx, ses, plan, creds); err != nil {
-		return nil, err
+	id := creds.Identity()
+	if err := ses.grants.LogMint(ctx, plan.grant.UID, space.Mint{UserKey: id.UserKey, Epoch: plan.grant.Epoch, Expires: id.Expires}); err != nil {
+		return nil, ref, fmt.Errorf("log credential of %q: %w", id.Principal, err)
+	}
+	if plan.grant.Refusing != 0 {
+		if ref, err = a.refuseEarlier(ctx, ses, req.Space, plan.grant); err != nil {
+			return nil, ref, err
+		}
+	}
+	if err := a.release(ctx, ses, plan); err != nil {
+		return nil, ref, err
 	}
 	a.log.InfoContext(ctx, "credential issued", logkey.Space, req.Space, logkey.Principal, plan.grant.Principal().String(),
-		logkey.Profile, string(req.Profile), logkey.Expires, creds.Identity().Expires)
-	return creds, nil
+		logkey.Profile, string(req.Profile), logkey.Expires, id.Expires)
+	return creds, ref, nil
 }
 
 // plan is the grant under which a credential will stand and how to write it.
@@ -218,12 +233,9 @@ func (a *Authority) Restore(ctx context.Context, s wire.Space) (int, error) {
 }
 
 // release lets the credential go only if the grant still stands after the issuance was logged; so a concurrent
-// Revoke either finds the key in the log or changes the grant before this last look.
-func (a *Authority) release(ctx context.Context, ses *session, pl plan, creds *trust.Credentials) error {
-	p, id := pl.grant.Principal(), creds.Identity()
-	if err := ses.grants.LogMint(ctx, pl.grant.UID, id.UserKey, id.Expires); err != nil {
-		return fmt.Errorf("log credential of %q: %w", p, err)
-	}
+// Revoke, or a renewal that takes rights away, either finds the key in the log or changes the grant before this last look.
+func (a *Authority) release(ctx context.Context, ses *session, pl plan) error {
+	p := pl.grant.Principal()
 	now, rev, err := ses.grants.Get(ctx, p)
 	if err != nil {
 		return fmt.Errorf("read grant of %q again: %w", p, err)

@@ -182,6 +182,10 @@ func (noPush) PutAccount(context.Context, string, string) error { return wire.Er
 
 func (noPush) RemoveAccount(context.Context, string, string) error { return wire.ErrUnavailable }
 
+func (noPush) EvictKeys(context.Context, string, ...string) (int, error) {
+	return 0, wire.ErrUnavailable
+}
+
 func (noPush) EvictTagged(context.Context, string, ...string) (int, error) {
 	return 0, wire.ErrUnavailable
 }

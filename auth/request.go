@@ -26,7 +26,7 @@ type Request struct {
 	Label string
 	// TTL is the lifetime; 0 means the default of the profile.
 	TTL time.Duration
-	// Renew asks for a later credential of a principal that exists.
+	// Renew asks for a later credential of a principal that exists; see [Authority.Renew].
 	Renew bool
 
 	reuse bool            // take an active grant of the same kind as it is
@@ -76,12 +76,13 @@ func (r Request) newGrant(by string) trust.Grant {
 }
 
 // merge applies the request to an active grant and says whether anything changed. A change begins a new epoch, so that a
-// credential that is being made under the lists before it is not handed out after it.
+// credential that is being made under the lists before it is not handed out after it. One that takes rights away is marked
+// until the credentials before it are refused.
 func (r Request) merge(g trust.Grant) (trust.Grant, bool, error) {
 	if g.Kind != r.kind {
 		return g, false, wire.Errorf(wire.CodeAlreadyExists, "issue credential for %q: the name is granted as %s, not %s", g.Principal(), g.Kind, r.kind)
 	}
-	changed := false
+	before, changed := g, false
 	set := func(have *[]string, want []string) {
 		if len(want) > 0 && !slices.Equal(*have, want) {
 			*have, changed = slices.Clone(want), true
@@ -98,6 +99,9 @@ func (r Request) merge(g trust.Grant) (trust.Grant, bool, error) {
 	}
 	if changed {
 		g.Epoch++
+		if narrows(before, g) {
+			g.Refusing = g.Epoch
+		}
 	}
 	return g, changed, nil
 }

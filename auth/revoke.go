@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cotal-go/cotal/internal/logkey"
@@ -45,7 +46,8 @@ func (a *Authority) Revoke(ctx context.Context, s wire.Space, p wire.Principal) 
 			return out, fmt.Errorf("revoke %q: nothing done: %w", p, err)
 		}
 	}
-	if out.Keys, err = a.refuseKeys(ctx, ses, s, grant.UID); err != nil {
+	refused, err := a.refuseKeys(ctx, ses, s, grant.UID, math.MaxUint64)
+	if out.Keys = len(refused); err != nil {
 		return out, fmt.Errorf("revoke %q: grant ended, keys not yet refused; run it again: %w", p, err)
 	}
 	if out.Kicked, err = a.evict(ctx, s, grant.Lifecycle()); err != nil {
@@ -73,25 +75,27 @@ func removeLife(ctx context.Context, ses *session, s wire.Space, l wire.Lifecycl
 	return space.NewCursors(ses.js, s).RemoveAll(ctx, l)
 }
 
-// refuseKeys revokes every credential of the issuance log of uid and pushes the account.
-func (a *Authority) refuseKeys(ctx context.Context, ses *session, s wire.Space, uid wire.UID) (int, error) {
+// refuseKeys revokes every credential in the issuance log of uid that was made before an epoch of its grant, pushes the
+// account, and returns the keys.
+func (a *Authority) refuseKeys(ctx context.Context, ses *session, s wire.Space, uid wire.UID, before uint64) ([]string, error) {
 	mints, err := ses.grants.Mints(ctx, uid)
 	if err != nil {
-		return 0, fmt.Errorf("read issuance log: %w", err)
+		return nil, fmt.Errorf("read issuance log: %w", err)
 	}
 	now := time.Now()
-	revs := make([]mint.Revocation, 0, len(mints))
+	var keys []string
+	var revs []mint.Revocation
 	for _, m := range mints {
-		if m.Expires.After(now) {
-			revs = append(revs, mint.Revocation{UserKey: m.UserKey, Expires: m.Expires})
+		if m.Expires.After(now) && m.Epoch < before {
+			keys, revs = append(keys, m.UserKey), append(revs, mint.Revocation{UserKey: m.UserKey, Expires: m.Expires})
 		}
 	}
 	if len(revs) > 0 {
 		if _, err := a.mint.Revoke(ctx, s, revs...); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
-	return len(revs), a.Push(ctx, s)
+	return keys, a.Push(ctx, s)
 }
 
 // RevokeKey ends one credential by the public key of its user nkey (U…), whoever holds it. The grant stays.

@@ -332,6 +332,14 @@ func (c *Control) kickAll(ctx context.Context, all []Connection, match func(Conn
 	return dropped, matching, nil
 }
 
+// EvictKeys is Evict for the connections of the credentials with these user keys. No keys match nothing and are refused.
+func (c *Control) EvictKeys(ctx context.Context, account string, userKeys ...string) (int, error) {
+	if len(userKeys) == 0 {
+		return 0, wire.Errorf(wire.CodeBadRequest, "evict connections of account %q: no keys given", account)
+	}
+	return c.Evict(ctx, account, func(conn Connection) bool { return slices.Contains(userKeys, conn.UserKey) })
+}
+
 // EvictTagged is Evict for the connections whose credential carries all of tags. No tags match nothing and are refused.
 func (c *Control) EvictTagged(ctx context.Context, account string, tags ...string) (int, error) {
 	if len(tags) == 0 {

@@ -144,6 +144,9 @@ func TestControlNamesWhatIsMissing(t *testing.T) {
 	if _, err := ctl.EvictTagged(t.Context(), public(t, acct)); !errors.Is(err, wire.ErrBadRequest) {
 		t.Errorf("EvictTagged without tags = %v, want bad-request", err)
 	}
+	if _, err := ctl.EvictKeys(t.Context(), public(t, acct)); !errors.Is(err, wire.ErrBadRequest) {
+		t.Errorf("EvictKeys without keys = %v, want bad-request", err)
+	}
 	if err := ctl.Close(); err != nil {
 		t.Fatal(err)
 	}

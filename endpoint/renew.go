@@ -96,7 +96,7 @@ func (e *Endpoint) restore(ctx context.Context) error {
 	if !gone && !due && !refused {
 		return nil
 	}
-	next, err := e.newer(ctx, cur)
+	next, err := e.newer(ctx, cur, refused)
 	switch {
 	case err != nil && gone && !cur.Expired(now):
 		next = cur // good enough to come back
@@ -129,8 +129,9 @@ func (e *Endpoint) enrolAgain(ctx context.Context) error {
 	return nil
 }
 
-// newer fetches a credential and checks that it continues the one in use.
-func (e *Endpoint) newer(ctx context.Context, cur *trust.Credentials) (*trust.Credentials, error) {
+// newer fetches a credential and checks that it continues the one in use. One that expires sooner does when the one in use
+// was refused: it took rights away, see auth.Authority.Renew.
+func (e *Endpoint) newer(ctx context.Context, cur *trust.Credentials, refused bool) (*trust.Credentials, error) {
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
 	next, err := e.src.Credentials(ctx)
@@ -157,7 +158,7 @@ func (e *Endpoint) newer(ctx context.Context, cur *trust.Credentials) (*trust.Cr
 			return nil, wire.Errorf(wire.CodeFailedPrecondition, "renew credential: its %s is %q, not %q", same.what, same.is, same.was)
 		}
 	}
-	if !id.Expires.After(was.Expires) {
+	if later := id.Expires.After(was.Expires) || refused && !id.IssuedAt.Before(was.IssuedAt); !later {
 		return nil, wire.Errorf(wire.CodeFailedPrecondition, "renew credential: it expires at %s, not after the one in use", id.Expires.UTC().Format(time.RFC3339))
 	}
 	if next.Expired(time.Now()) {

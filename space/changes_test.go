@@ -50,7 +50,7 @@ func TestGrantChanges(t *testing.T) {
 	ada.State = trust.GrantRetired
 	must(grants.Update(ctx, ada, rev))(t)
 	for i := range 20 { // what is no grant is passed over
-		if err := grants.LogMint(ctx, bob.UID, fmt.Sprintf("U%d", i), time.Now().Add(time.Hour)); err != nil {
+		if err := grants.LogMint(ctx, bob.UID, space.Mint{UserKey: fmt.Sprintf("U%d", i), Expires: time.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestGrantChangesBehindAnExpiredRecord(t *testing.T) {
 		}
 		grants := space.NewGrants(js, lab)
 		must(grants.Create(t.Context(), grantOf(lifecycle("ada"))))(t)
-		if err := grants.LogMint(t.Context(), wire.NewUID(), "UA", time.Now().Add(time.Minute)); err != nil {
+		if err := grants.LogMint(t.Context(), wire.NewUID(), space.Mint{UserKey: "UA", Expires: time.Now().Add(time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)

@@ -244,20 +244,20 @@ func TestIssuanceLogExpiresByItself(t *testing.T) {
 		uid, other := wire.NewUID(), wire.NewUID()
 		start := time.Now()
 		for key, life := range map[string]time.Duration{"UA": time.Hour, "UB": 24 * time.Hour} {
-			if err := grants.LogMint(ctx, uid, key, start.Add(life)); err != nil {
+			if err := grants.LogMint(ctx, uid, space.Mint{UserKey: key, Expires: start.Add(life)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := grants.LogMint(ctx, other, "UC", start.Add(time.Hour)); err != nil {
+		if err := grants.LogMint(ctx, other, space.Mint{UserKey: "UC", Expires: start.Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
-		if err := grants.LogMint(ctx, uid, "UA", start.Add(time.Hour)); !errors.Is(err, wire.ErrExists) {
+		if err := grants.LogMint(ctx, uid, space.Mint{UserKey: "UA", Expires: start.Add(time.Hour)}); !errors.Is(err, wire.ErrExists) {
 			t.Errorf("logging a key twice = %v, want already-exists", err)
 		}
-		if err := grants.LogMint(ctx, uid, "UD", start); !errors.Is(err, wire.ErrExpired) {
+		if err := grants.LogMint(ctx, uid, space.Mint{UserKey: "UD", Expires: start}); !errors.Is(err, wire.ErrExpired) {
 			t.Errorf("logging an expired key = %v, want expired", err)
 		}
-		if err := grants.LogMint(ctx, uid, "U.>", start.Add(time.Hour)); !errors.Is(err, wire.ErrBadRequest) {
+		if err := grants.LogMint(ctx, uid, space.Mint{UserKey: "U.>", Expires: start.Add(time.Hour)}); !errors.Is(err, wire.ErrBadRequest) {
 			t.Errorf("logging %q = %v, want bad-request", "U.>", err)
 		}
 		keys := func() []string {

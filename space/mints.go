@@ -19,16 +19,19 @@ const mintGrace = time.Minute
 
 // Mint is one credential that was issued to a lifecycle.
 type Mint struct {
-	UserKey string    `json:"-"`
+	UserKey string `json:"-"`
+	// Epoch is that of the grant under which it was made; 0 in what older versions logged.
+	Epoch   uint64    `json:"epoch,omitempty"`
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
 }
 
-// LogMint records that userKey was issued to uid until expires. The record goes by itself a minute later. Log before
-// the credential is handed out: what is not in the log cannot be revoked by name.
+// LogMint records that a credential was issued to uid; Issued is set here. The record goes by itself a minute after the
+// credential expires. Log before the credential is handed out: what is not in the log cannot be revoked by name.
 //
-// Errors: expired when expires is past; already-exists when the key is logged.
-func (g *Grants) LogMint(ctx context.Context, uid wire.UID, userKey string, expires time.Time) error {
+// Errors: expired when Expires is past; already-exists when the key is logged.
+func (g *Grants) LogMint(ctx context.Context, uid wire.UID, m Mint) error {
+	userKey, expires := m.UserKey, m.Expires
 	subject, err := g.mintSubject(uid, userKey)
 	if err != nil {
 		return err
@@ -38,7 +41,7 @@ func (g *Grants) LogMint(ctx context.Context, uid wire.UID, userKey string, expi
 	if left <= 0 {
 		return wire.Errorf(wire.CodeExpired, "log credential %q: it expired at %s", userKey, expires.UTC().Format(time.RFC3339))
 	}
-	body, err := json.Marshal(Mint{Issued: now.UTC(), Expires: expires.UTC()})
+	body, err := json.Marshal(Mint{Epoch: m.Epoch, Issued: now.UTC(), Expires: expires.UTC()})
 	if err != nil {
 		return wire.Errorf(wire.CodeInternal, "encode issuance: %v", err)
 	}

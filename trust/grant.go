@@ -52,7 +52,10 @@ type Grant struct {
 	Label          string     `json:"label,omitempty"`
 	// Cut is the last sequence of the direct stream when this life began; its queue starts after it, also when it
 	// has to be made again.
-	Cut       uint64     `json:"cut,omitempty"`
+	Cut uint64 `json:"cut,omitempty"`
+	// Refusing is an epoch that took rights away, while the credentials of earlier epochs are not all refused yet; 0
+	// when they are.
+	Refusing  uint64     `json:"refusing,omitempty"`
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	By        string     `json:"by"`

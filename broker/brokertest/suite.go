@@ -309,6 +309,11 @@ func evictionIsProved(t *testing.T, b *bench) {
 	tags := []string{"owner:" + life.Owner, "actor:" + life.Actor, "uid:" + string(life.UID)}
 
 	began := time.Now()
+	if n, err := b.Control.EvictKeys(b.ctx(), rec.Public, renewed.Identity().UserKey); err != nil || n != 1 {
+		t.Errorf("EvictKeys = %d, %v; want 1", n, err)
+	}
+	b.dropped(held[2], began)
+	held = held[:2]
 	n, err := b.Control.EvictTagged(b.ctx(), rec.Public, tags...)
 	if err != nil || n != len(held) {
 		t.Errorf("EvictTagged = %d, %v; want %d", n, err, len(held))

@@ -32,7 +32,9 @@ nothing, an admin also reads inboxes, an operator posts to every channel and rec
 read is that of --allow-subscribe.
 
 A name that is granted already is refused. With --renew it gets a later credential and keeps its identity, its
-direct messages and the rights that are not named again; a running endpoint takes the new file up by itself.
+direct messages and the rights that are not named again; a running endpoint takes the new file up by itself. When that
+takes nothing away, the credentials before it work until they expire. When it does, they are refused from then on and
+their connections end.
 `
 
 const mintExample = `
@@ -107,6 +109,8 @@ type MintResult struct {
 	UserKey   string     `json:"userKey"`
 	Expires   time.Time  `json:"expires"`
 	File      string     `json:"file,omitempty"`
+	// Refused says what became of the credentials before it, when it took rights away.
+	Refused *auth.Refusal `json:"refused,omitempty"`
 }
 
 func (r MintResult) human(p *command.Printer) {
@@ -121,6 +125,9 @@ func (r MintResult) human(p *command.Printer) {
 		p.Line("  commands: %s", list(r.Commands))
 	}
 	p.Line("  credential: %s", r.File)
+	if r.Refused != nil {
+		p.Line("  rights were taken away: %s of before refused from now on", plural(r.Refused.Keys, "credential"))
+	}
 }
 
 // rights says what the credential can do, in which the profile may go beyond the lists.
@@ -186,27 +193,42 @@ func (m *mint) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return m.refused(ctx, node, t.Space(), err)
 	}
-	creds, err := node.Authority().Issue(ctx, auth.Request{
-		Space: t.Space(), Actor: m.name, Profile: trust.Profile(m.profile), Role: m.role, Subscribe: m.subscribe,
-		Publish: m.publish, Commands: m.commands, Label: m.label, TTL: m.ttl, Renew: m.renew,
-	})
+	creds, done, err := m.issue(ctx, node.Authority(), t.Space())
 	if err != nil {
 		return m.explain(err)
 	}
 	if err := f.write(ctx, creds.Reveal()); err != nil {
 		return command.Hint(err, "the name is granted; write its credential elsewhere: cotal mint "+m.name+" --renew --out <file>")
 	}
-	return m.print(e, creds.Identity(), f.path)
+	return m.print(e, creds.Identity(), done, f.path)
 }
 
-func (m *mint) print(e *command.Env, id trust.Identity, path string) error {
+func (m *mint) issue(ctx context.Context, a *auth.Authority, s wire.Space) (creds *trust.Credentials, done auth.Refusal, err error) {
+	req := auth.Request{
+		Space: s, Actor: m.name, Profile: trust.Profile(m.profile), Role: m.role, Subscribe: m.subscribe,
+		Publish: m.publish, Commands: m.commands, Label: m.label, TTL: m.ttl,
+	}
+	if m.renew {
+		return a.Renew(ctx, req)
+	}
+	creds, err = a.Issue(ctx, req)
+	return creds, done, err
+}
+
+func (m *mint) print(e *command.Env, id trust.Identity, done auth.Refusal, path string) error {
 	r := MintResult{
 		V: command.V1, Space: id.Space, Principal: id.Principal.String(), UID: id.UID, Profile: string(id.Profile), Role: id.Role,
 		Subscribe: orEmpty(id.Subscribe), Publish: orEmpty(id.Publish), Commands: orEmpty(id.Commands), UserKey: id.UserKey, Expires: id.Expires, File: path,
 	}
 	r.Reads, r.Posts = reach(id)
+	if done.Narrowed {
+		r.Refused = &done
+	}
 	if path == "" {
 		e.Note("minted %s in space %s until %s", r.Principal, r.Space, r.Expires.Local().Format(time.DateTime))
+		if done.Narrowed {
+			e.Note("rights were taken away: %s of before refused from now on", plural(done.Keys, "credential"))
+		}
 		return nil
 	}
 	if err := e.Print(r, r.human); err != nil {
