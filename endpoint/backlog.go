@@ -242,7 +242,13 @@ func (b *backlog) laterLocked(d *Delivery, pause time.Duration) {
 }
 
 // settle is Ack and Term of a message of Manual.
-func (b *backlog) settle(d *Delivery) error {
+func (b *backlog) settle(ctx context.Context, d *Delivery) error {
+	b.mu.Lock()
+	over := b.over
+	b.mu.Unlock()
+	if over { // nothing reports it later
+		return b.confirm(ctx, d)
+	}
 	if !d.settled.CompareAndSwap(false, true) {
 		return ErrSettled
 	}
@@ -267,9 +273,10 @@ func (b *backlog) nak(d *Delivery, delay time.Duration, reason string) error {
 
 // confirm settles a message and reports it.
 func (b *backlog) confirm(ctx context.Context, d *Delivery) error {
-	if err := b.settle(d); err != nil {
-		return err
+	if !d.settled.CompareAndSwap(false, true) {
+		return ErrSettled
 	}
+	b.account(d)
 	err := b.report(ctx)
 	if err != nil {
 		d.settled.Store(false) // to confirm it again reports it again

@@ -68,7 +68,8 @@ const (
 // again. [Delivery.Confirm] also excludes that.
 //
 // On channel messages all of them do nothing, unless JoinOptions.Manual asks for them: then Ack and Term say that the
-// message was handled, which is reported a moment later, Confirm reports it now, and Nak shows it again after its delay.
+// message was handled, which is reported a moment later, or now when the membership was stopped; Confirm reports it now, and
+// Nak shows it again after its delay.
 // They return [ErrSettled] on a message that was
 // settled already, unavailable when the broker was not reachable before ctx (or the default time) ended, and
 // [ErrClosed].
@@ -175,7 +176,7 @@ func (d *Delivery) Confirm(ctx context.Context) error {
 
 func (d *Delivery) settle(ctx context.Context, body string, final bool) error {
 	if d.b != nil {
-		return d.b.settle(d)
+		return d.b.settle(ctx, d)
 	}
 	if d.q == nil {
 		return nil

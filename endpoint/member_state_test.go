@@ -266,6 +266,50 @@ func TestManualMember(t *testing.T) {
 	})
 }
 
+// TestManualMemberSettlesAfterStop: what was shown before the end can be settled after it.
+func TestManualMemberSettlesAfterStop(t *testing.T) {
+	inBubble(t, func(t *testing.T, k *keeper) {
+		m := k.member(&endpoint.JoinOptions{Manual: true}, nil)
+		for i := range 4 {
+			k.store(ada, fmt.Sprint(i+1), true)
+		}
+		synctest.Wait()
+		all := m.got.take()
+		check(t, "stop", m.Stop(t.Context()), nil)
+		check(t, "ack", all[0].Ack(t.Context()), nil)
+		check(t, "nak", all[1].Nak(t.Context(), time.Second), nil)
+		check(t, "term", all[3].Term(t.Context(), "no"), nil)
+		m.join(t, nil, nil)
+		time.Sleep(time.Second)
+		m.want(t, "2 3")
+	})
+}
+
+// TestLeftMembershipLeavesTheNextOneAlone: a process that left shows what it had missed until then, though another one of
+// the same life has joined again.
+func TestLeftMembershipLeavesTheNextOneAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, k *keeper) {
+		gate := make(chan struct{})
+		m := k.member(nil, func(d *endpoint.Delivery) {
+			if d.Message.Text() == "1" {
+				<-gate
+			}
+		})
+		k.store(ada, "1", true)
+		synctest.Wait()
+		k.store(ada, "2", false)
+		must(m.ep.LeaveChannel(t.Context(), "team", false))(t)
+		k.set(func() { k.gen, k.left = k.gen+1, 0 }) // joined again, with both intervals
+		k.store(ada, "3", false)
+		k.store(ada, "4", true)
+		close(gate)
+		time.Sleep(time.Minute)
+		m.want(t, "1 2")
+		wantEvent(t, m.events, func(ev endpoint.EventMembershipEnded) bool { return ev.Err == nil })
+		k.wantFloor(t, 2) // the others are not its own to report
+	})
+}
+
 // TestManualMemberIsBounded leaves everything unsettled: no more is shown than can be reported, and the rest later.
 func TestManualMemberIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, k *keeper) {

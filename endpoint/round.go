@@ -109,6 +109,9 @@ func (m *Membership) hold() {
 
 // give shows a message of a page.
 func (m *Membership) give(ctx context.Context, p *wire.PulledMessage) error {
+	if left := m.left.Load(); left > 0 && p.Sequence > left {
+		return nil // of who joined again elsewhere
+	}
 	if err := m.room(ctx); err != nil {
 		return err
 	}
@@ -153,7 +156,11 @@ func (m *Membership) taken(after uint64, r *wire.PullReply) {
 	for _, l := range r.Losses {
 		m.tellLoss(l)
 	}
-	m.finished = m.finished || r.Ended
+	through, left := r.Through, m.left.Load()
+	if left > 0 {
+		through = min(through, left)
+	}
+	m.finished = m.finished || r.Ended || left > 0 && through == left
 	if r.Through < after && !r.Ended {
 		m.forgetRecord() // the stream was made anew
 		m.wantMore()
@@ -161,7 +168,7 @@ func (m *Membership) taken(after uint64, r *wire.PullReply) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pos.reach(r.Through)
+	m.pos.reach(through)
 	m.skippedLocked(len(r.Losses) > 0)
 }
 
