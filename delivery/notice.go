@@ -101,11 +101,13 @@ func (n *notices) pass(ctx context.Context, msg *nats.Msg) error {
 		q.Filter = wire.StreamSubjects(n.space, wire.KindRole)
 	}
 	var sender wire.Principal
+	var stored *space.Stored
 	_, err = space.Read(ctx, n.js, where.Stream, q, func(m *space.Stored) error {
 		sub, letter, err := wire.Receive(m.Subject, m.Data)
 		if err != nil || m.Sequence != body.Sequence || sub.Space != n.space {
 			return err
 		}
+		stored = m
 		sender, event.ID, event.Kind = sub.Sender, letter.ID, sub.Kind.String()
 		if event.Recipient.Role = sub.Role; sub.Kind == wire.KindDirect {
 			event.Recipient.Principal = sub.To.String()
@@ -113,6 +115,10 @@ func (n *notices) pass(ctx context.Context, msg *nats.Msg) error {
 		return nil
 	})
 	if err != nil || sender.IsZero() {
+		return err
+	}
+	// Whoever reads one queue can have the broker note anything about any message.
+	if handed, err := space.Handed(ctx, n.js, n.space, where.Stream, where.Consumer, stored); err != nil || !handed {
 		return err
 	}
 	subject, err := wire.EventSubject{

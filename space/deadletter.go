@@ -15,7 +15,9 @@ import (
 const MaxDeadPage = 500
 
 // DeadLetter is a direct or role message that the broker no longer hands over. What it is and why it died is the broker's
-// word, but for Reason, which the receiver gave, and MessageID, which the sender claims.
+// word, but for Reason and a Deliveries of what is Terminated, which the receiver gave, and MessageID, which the sender
+// claims. A notice about a message that its queue was never handed is no dead letter: whoever reads one queue can have the
+// broker note anything about any message, see [Handed].
 type DeadLetter struct {
 	// ID is the sequence of the broker's notice. It is what the other functions take.
 	ID uint64 `json:"id"`
@@ -54,7 +56,8 @@ type notice struct {
 }
 
 // DeadLetters returns the dead letters after the given id, oldest first, at most limit of them, and the id to go on from:
-// 0 at the end. It reads each message for what it says of it, one at a time, and keeps no body.
+// 0 at the end. It reads each message for what it says of it, one at a time, and keeps no body. A page may hold fewer than
+// limit, or none, and not be the last.
 //
 // Errors: bad-request for a limit above MaxDeadPage; failed-precondition when the space was not made; unavailable.
 func DeadLetters(ctx context.Context, js jetstream.JetStream, s wire.Space, after uint64, limit int) (letters []DeadLetter, next uint64, err error) {
@@ -73,11 +76,16 @@ func DeadLetters(ctx context.Context, js jetstream.JetStream, s wire.Space, afte
 	if err != nil {
 		return nil, 0, fmt.Errorf("list dead letters of space %q: %w", s, err)
 	}
-	for i := range letters {
-		if err := describe(ctx, js, &letters[i]); err != nil {
+	w, notices := newWitness(js, s), letters
+	letters = letters[:0]
+	for _, d := range notices {
+		dead, err := w.describe(ctx, &d)
+		if err != nil {
 			return nil, 0, err
 		}
-		letters[i].Message = nil
+		if d.Message = nil; dead {
+			letters = append(letters, d)
+		}
 	}
 	if rest.Pending > 0 {
 		next = rest.Next - 1
@@ -93,18 +101,31 @@ func GetDeadLetter(ctx context.Context, js jetstream.JetStream, s wire.Space, id
 	if err != nil {
 		return DeadLetter{}, err
 	}
-	return d, describe(ctx, js, &d)
+	dead, err := newWitness(js, s).describe(ctx, &d)
+	if err == nil && !dead {
+		err = noLetter(s, id)
+	}
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	return d, nil
 }
 
-// FindDead returns the last notice that a queue gave up the message with this sequence, nil when there is none. It does
-// not read the message.
+// noLetter is the answer about what is no dead letter.
+func noLetter(s wire.Space, id uint64) error {
+	return wire.Errorf(wire.CodeNotFound, "read dead letter %d: none in space %q", id, s)
+}
+
+// FindDead returns the last notice that a queue gave up the message with this sequence, nil when there is none or the queue
+// was never handed it.
 func FindDead(ctx context.Context, js jetstream.JetStream, s wire.Space, stream, consumer string, sequence uint64) (*DeadLetter, error) {
 	what := fmt.Sprintf("find dead letter %d of queue %q", sequence, consumer)
 	q := Query{Filter: wire.DeadFilter(stream, consumer), From: 1}
 	// A message dies after it was stored, so that of a message that is there the notices before it need not be read.
+	var subject string
 	_, err := Read(ctx, js, stream, Query{Filter: ">", From: sequence, Limit: 1}, func(m *Stored) error {
 		if m.Sequence == sequence {
-			q.From, q.Since = 0, m.Time
+			q.From, q.Since, subject = 0, m.Time, m.Subject
 		}
 		return nil
 	})
@@ -124,23 +145,30 @@ func FindDead(ctx context.Context, js jetstream.JetStream, s wire.Space, stream,
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		if rest.Pending == 0 {
-			return found, nil
+			break
 		}
 		q.From = rest.Next
 	}
+	if found == nil {
+		return nil, nil
+	}
+	if dead, err := newWitness(js, s).handed(ctx, found, subject, q.Since); err != nil || !dead {
+		return nil, err
+	}
+	return found, nil
 }
 
 func getNotice(ctx context.Context, js jetstream.JetStream, s wire.Space, id uint64) (DeadLetter, error) {
 	r, err := leaderGet(ctx, js, wire.DeadStream(s), leaderRequest{Seq: id})
 	if wire.CodeOf(err) == wire.CodeNotFound {
-		return DeadLetter{}, wire.Errorf(wire.CodeNotFound, "read dead letter %d: none in space %q", id, s)
+		return DeadLetter{}, noLetter(s, id)
 	}
 	if err != nil {
 		return DeadLetter{}, fmt.Errorf("read dead letter %d: %w", id, err)
 	}
 	d, err := readNotice(s, r.Subject, r.Data)
 	if wire.CodeOf(err) == wire.CodeBadRequest { // a mark
-		return DeadLetter{}, wire.Errorf(wire.CodeNotFound, "read dead letter %d: none in space %q", id, s)
+		return DeadLetter{}, noLetter(s, id)
 	}
 	d.ID, d.At = id, r.Time
 	return d, err
@@ -162,42 +190,10 @@ func readNotice(s wire.Space, subject string, body []byte) (DeadLetter, error) {
 	d := DeadLetter{
 		Stream: n.Stream, Sequence: n.Sequence, Consumer: n.Consumer, Deliveries: n.Deliveries, Terminated: sub.Terminated, Reason: n.Reason,
 	}
-	switch n.Stream {
-	case wire.DirectStream(s):
-		d.Kind = wire.KindDirect.String()
-		if d.Lifecycle, err = wire.ParseDirectDurable(n.Consumer); err == nil {
-			d.Recipient, d.UID = d.Lifecycle.Principal.String(), d.Lifecycle.UID
-		}
-	case wire.RoleStream(s):
-		d.Kind = wire.KindRole.String()
-		d.Recipient, err = wire.ParseRoleDurable(n.Consumer)
-	default:
-		err = wire.Errorf(wire.CodeInternal, "stream %q is none of space %q", n.Stream, s)
-	}
-	if err != nil {
+	if err := d.name(s); err != nil {
 		return DeadLetter{}, wire.Errorf(wire.CodeInternal, "read notice of a dead letter: %v", err)
 	}
 	return d, nil
-}
-
-// describe adds what the message itself says.
-func describe(ctx context.Context, js jetstream.JetStream, d *DeadLetter) error {
-	r, err := original(ctx, js, *d)
-	if errors.Is(err, errGone) {
-		d.Gone = true
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	d.Message, d.Size, d.StoredAt = r.Data, len(r.Data), r.Time
-	if sub, err := wire.ParseSubject(r.Subject); err == nil {
-		d.Sender = sub.Sender.String()
-	}
-	if m, err := wire.DecodeMessage(r.Data); err == nil {
-		d.MessageID = m.ID
-	}
-	return nil
 }
 
 // errGone says that the message of a dead letter is stored no more.

@@ -349,7 +349,17 @@ func TestMalformedNoticesAreLeftOut(t *testing.T) {
 	} {
 		must(js.Publish(ctx, bad[0], []byte(bad[1])))(t)
 	}
-	good := must(js.Publish(ctx, at(dm, queue), []byte(`{"stream":"DM_lab","consumer":"`+queue+`","stream_seq":9,"deliveries":20,"more":[1]}`)))(t)
+	if err := space.EnsureDurables(ctx, js, lab, ada, ""); err != nil {
+		t.Fatal(err)
+	}
+	gone := send(t, js, "gone", &ada, "")
+	if err := must(must(js.Consumer(ctx, dm, queue))(t).Next())(t).DoubleAck(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := must(js.Stream(ctx, dm))(t).DeleteMsg(ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	good := must(js.Publish(ctx, at(dm, queue), []byte(`{"stream":"DM_lab","consumer":"`+queue+`","stream_seq":1,"deliveries":20,"more":[1]}`)))(t)
 	all, next, err := space.DeadLetters(ctx, js, lab, 0, 0)
 	if err != nil || next != 0 || len(all) != 1 || all[0].ID != good.Sequence || !all[0].Gone {
 		t.Errorf("DeadLetters = %+v, %d, %v; want the readable one, gone", all, next, err)

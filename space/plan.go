@@ -15,9 +15,10 @@ const (
 	DefaultMaxAge = 30 * 24 * time.Hour
 	// mentionPerSubject bounds the pointers that wait for one lifecycle.
 	mentionPerSubject = 1000
-	// deadPerSubject bounds the notices about one queue, deadSize one notice with what a receiver may give as its reason.
-	// Their product fits the default cap, so that one queue alone cannot push out what is noted of others.
-	deadPerSubject = 10_000
+	// deadPerSubject bounds the notices of one sort about one queue, deadSize one notice with what a receiver may give as
+	// its reason. The default cap has room for those of 40 queues, so that what is noted of others is not pushed out by a
+	// few that fill theirs.
+	deadPerSubject = 1000
 	deadSize       = 2 << 10
 	// headerRoom is what a stored message may have beside its body: headers and subject.
 	headerRoom = 8 << 10
@@ -40,7 +41,7 @@ type Sizes struct {
 	Direct    int64 // direct messages; when full, new ones are refused. Default 512 MiB.
 	Role      int64 // role work; when full, new work is refused. Default 256 MiB.
 	Mention   int64 // mention pointers; the oldest go first. Default 64 MiB.
-	Dead      int64 // notices about dead letters; the oldest go first. Default 32 MiB.
+	Dead      int64 // notices about dead letters; the oldest go first. Default 128 MiB.
 	Presence  int64 // memory; when full, new principals are refused. Default 64 MiB.
 	Channels  int64 // channel settings; when full, refused. Default 16 MiB.
 	Members   int64 // memberships; when full, refused. Default 64 MiB.
@@ -77,7 +78,7 @@ func (o *Options) withDefaults() (Options, error) {
 		setDefault(size, 64<<20)
 	}
 	setDefault(&z.Channels, 16<<20)
-	setDefault(&z.Dead, 32<<20)
+	setDefault(&z.Dead, 128<<20)
 	return out, out.validate()
 }
 

@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,11 @@ func Requeue(ctx context.Context, js jetstream.JetStream, s wire.Space, id uint6
 		return 0, err
 	}
 	msg, err := original(ctx, js, d)
+	if m == nil && (err == nil || errors.Is(err, errGone)) { // a mark is made of a dead letter only
+		if dead, werr := newWitness(js, s).handed(ctx, &d, msg.Subject, msg.Time); werr != nil || !dead {
+			return 0, cmp.Or(werr, noLetter(s, id))
+		}
+	}
 	switch {
 	case errors.Is(err, errGone) && m == nil:
 		return 0, wire.Errorf(wire.CodeFailedPrecondition, "requeue dead letter %d: message %d is stored no more in stream %q; drop it", id, d.Sequence, d.Stream)
@@ -74,7 +80,7 @@ func Requeue(ctx context.Context, js jetstream.JetStream, s wire.Space, id uint6
 }
 
 // DropDeadLetter removes the message of a dead letter, if it is still stored, and then the notice. It cannot be undone. A
-// call that was interrupted is finished by the next one.
+// call that was interrupted is finished by the next one. Of a notice that is no dead letter it removes the notice alone.
 //
 // Errors: not-found when there is no such dead letter.
 func DropDeadLetter(ctx context.Context, js jetstream.JetStream, s wire.Space, id uint64) error {
@@ -88,6 +94,15 @@ func DropDeadLetter(ctx context.Context, js jetstream.JetStream, s wire.Space, i
 	m, err := getMark(ctx, js, s, id)
 	if err != nil {
 		return err
+	}
+	if m == nil {
+		dead, err := newWitness(js, s).describe(ctx, &d)
+		if err != nil {
+			return err
+		}
+		if !dead {
+			return remove(ctx, js, wire.DeadStream(s), id)
+		}
 	}
 	return bury(ctx, js, s, d, m)
 }
@@ -136,19 +151,26 @@ func putBack(ctx context.Context, js jetstream.JetStream, d DeadLetter, m *mark,
 }
 
 // findCopy looks for what an earlier call put back. It returns 0 when that call certainly put nothing back.
-func findCopy(ctx context.Context, js jetstream.JetStream, s wire.Space, d DeadLetter, m *mark, subject string) (uint64, error) {
-	for seq := d.Sequence + 1; ; seq++ {
-		r, err := leaderGet(ctx, js, d.Stream, leaderRequest{Seq: seq, Next: subject})
-		if wire.CodeOf(err) == wire.CodeNotFound {
-			break
-		}
+func findCopy(ctx context.Context, js jetstream.JetStream, s wire.Space, d DeadLetter, m *mark, subject string) (sequence uint64, err error) {
+	// By the batch: whoever sends to the same address may have sent much since. A copy of the stream that lags by more than
+	// the time for which the broker remembers ids is not to be expected.
+	for q := (Query{Filter: subject, Since: m.at.Add(-markRest)}); sequence == 0; {
+		rest, err := Read(ctx, js, d.Stream, q, func(r *Stored) error {
+			if r.Header.Get(nats.MsgIdHdr) == m.MsgID {
+				sequence = r.Sequence
+			}
+			return nil
+		})
 		if err != nil {
 			return 0, fmt.Errorf("requeue dead letter %d: %w", d.ID, err)
 		}
-		if headerOf(r.Header).Get(nats.MsgIdHdr) == m.MsgID {
-			return r.Seq, nil
+		if rest.Pending == 0 {
+			break
 		}
-		seq = r.Seq
+		q.From = rest.Next
+	}
+	if sequence != 0 {
+		return sequence, nil
 	}
 	if d.Stream != wire.RoleStream(s) {
 		return 0, nil // direct messages stay in their stream when they are handled

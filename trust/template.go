@@ -337,12 +337,12 @@ func (b *builder) undertaker() {
 	s := b.space
 	direct, role, dead := wire.DirectStream(s), wire.RoleStream(s), wire.DeadStream(s)
 	for _, n := range []string{direct, role, dead} {
-		b.stream("STREAM.INFO", n)
-		b.stream("STREAM.MSG.GET", n)
+		b.read(n)
 		b.stream("STREAM.MSG.DELETE", n)
 	}
-	b.pub("$JS.API.DIRECT.GET."+dead, "$JS.API.DIRECT.GET."+dead+".>", wire.DeadMarks(s)+"*")
-	b.pub(b.prefix+"inst.*.*.*.*", b.prefix+"svc.*.*.*")
+	// Whether a queue was handed the message of a notice.
+	b.pub("$JS.API.CONSUMER.INFO."+direct+".*", "$JS.API.CONSUMER.INFO."+role+".*")
+	b.pub(wire.DeadMarks(s)+"*", b.prefix+"inst.*.*.*.*", b.prefix+"svc.*.*.*")
 }
 
 func (b *builder) provisioner() {
