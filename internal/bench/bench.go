@@ -62,6 +62,7 @@ type series struct {
 type pair struct {
 	name   string
 	series []series
+	rounds int // 0: as asked
 	setup  func(ctx context.Context, l *lab) (ours, raw measure, cleanup func(), err error)
 }
 
@@ -133,7 +134,7 @@ func CheckNames(only []string) error {
 }
 
 func pairs() []pair {
-	return []pair{posts(1), posts(10), posts(100), fanOut(100), catchUp(), backlog(), storedBytes(1), storedBytes(10), storedBytes(100), directs(), roles(), requests(false), requests(true), connects(), stores(false), stores(true)}
+	return []pair{posts(1), posts(10), posts(100), fanOut(100), catchUp(), backlog(), storedBytes(1), storedBytes(10), storedBytes(100), rosterTraffic(10), rosterTraffic(200), directs(), roles(), requests(false), requests(true), connects(), stores(false), stores(true)}
 }
 
 // run alternates the bodies, after one round of each that is not counted.
@@ -144,8 +145,12 @@ func (l *lab) run(ctx context.Context, p pair) ([]Result, error) {
 	}
 	defer cleanup()
 	out := make([]Result, len(p.series))
-	for round := range l.opts.Rounds + 1 {
-		l.opts.Progress(fmt.Sprintf("%s: round %d of %d", p.name, round, l.opts.Rounds))
+	rounds, first := l.opts.Rounds, 0
+	if p.rounds > 0 {
+		rounds, first = p.rounds, 1 // nothing to warm up
+	}
+	for round := first; round <= rounds; round++ {
+		l.opts.Progress(fmt.Sprintf("%s: round %d of %d", p.name, round, rounds))
 		a, err := ours(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("ours: %w", err)
