@@ -15,7 +15,7 @@ import (
 const MaxDeadPage = 500
 
 // DeadLetter is a direct or role message that the broker no longer hands over. What it is and why it died is the broker's
-// word, but for Reason and a Deliveries of what is Terminated, which the receiver gave, and MessageID, which the sender
+// word, but for Reason and the Deliveries of what is Terminated, which the receiver gave, and MessageID, which the sender
 // claims. A notice about a message that its queue was never handed is no dead letter: whoever reads one queue can have the
 // broker note anything about any message, see [Handed].
 type DeadLetter struct {
