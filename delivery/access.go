@@ -16,6 +16,8 @@ type access struct {
 	read, write []string
 	// why says what is wrong with the grant when there is no access at all.
 	why string
+	// since is when the caller's life began, at the latest; zero in an open space.
+	since time.Time
 }
 
 // everything is the access of everybody in an open space.
@@ -53,7 +55,7 @@ func decide(grant trust.Grant, caller wire.Lifecycle, now time.Time) access {
 	case !grant.Allows(now):
 		return access{why: "its grant has expired"}
 	}
-	return access{read: grant.AllowSubscribe, write: grant.AllowPublish}
+	return access{read: grant.AllowSubscribe, write: grant.AllowPublish, since: grant.CreatedAt}
 }
 
 // denied is the refusal to read a channel. It tells the caller about its own grant only.

@@ -139,7 +139,7 @@ func (d *Service) mentioned(ctx context.Context, f *found, audience map[wire.Lif
 	q := space.Query{Filter: prefix + "*.*.*", Since: f.at.Add(-clockSlack)}
 	_, err := d.walk(ctx, wire.MentionStream(d.space), q, &budget{pointerMessages, pointerBytes}, func(m *space.Stored) bool {
 		p, err := wire.DecodeMentionPointer(m.Data)
-		if err != nil || p.Sequence != f.sequence || p.Channel != f.sub.Channel {
+		if err != nil || !p.To(f.sub.Channel, f.sequence) {
 			return true
 		}
 		l, ok := lifeOf(strings.TrimPrefix(m.Subject, prefix))

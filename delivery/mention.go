@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,8 +33,10 @@ const (
 	// and read.
 	liveMessages = 1 << 16
 	liveBytes    = 32 << 20
-	// storeTimeout bounds writing one pointer.
+	// storeTimeout bounds writing the pointers of one chunk.
 	storeTimeout = 5 * time.Second
+	// lagLimit is how long a mention may wait before health tells.
+	lagLimit = 5 * time.Second
 )
 
 // mentionsKey is in every message that mentions somebody. Whoever writes the name of the field with escapes mentions
@@ -57,16 +57,15 @@ type mentions struct {
 	progress *space.Progress
 	members  *space.Members
 	names    directory
-	// access and settings are those of the service.
-	access   func(ctx context.Context, l wire.Lifecycle) (access, error)
-	settings func(ctx context.Context, channel string) (wire.ResolvedChannel, error)
+	classes  func() *classes // of one chunk
 
 	sub  *nats.Subscription
 	wake chan struct{}
 
 	// Of the goroutine of run alone.
 	done       uint64 // every mention up to it was served
-	partly     partly
+	quota      quota
+	began      begun
 	loaded     bool // done is from the record
 	saved, rev uint64
 	savedAt    time.Time
@@ -74,22 +73,22 @@ type mentions struct {
 	reconnects uint64
 	lost       int
 
-	mu      sync.Mutex // guards the two below
+	mu      sync.Mutex // guards those below
 	heard   window
 	trouble time.Time // since when nothing gets on; zero when it does
-}
-
-// partly is how far a message was served when storing failed.
-type partly struct {
-	sequence uint64
-	names    int
+	goal    uint64    // up to where what was not heard is to be read, 0 for nothing, and
+	goalAt  time.Time // since when that is known
 }
 
 func newMentions(d *Service) *mentions {
+	js, err := jetstream.New(d.nc, jetstream.WithPublishAsyncTimeout(storeTimeout))
+	if err != nil {
+		panic("delivery: New: " + err.Error())
+	}
 	m := &mentions{
-		nc: d.nc, js: d.js, space: d.space, log: d.log, stream: wire.ChatStream(d.space), filter: wire.StreamSubjects(d.space, wire.KindChannel),
+		nc: d.nc, js: js, space: d.space, log: d.log, stream: wire.ChatStream(d.space), filter: wire.StreamSubjects(d.space, wire.KindChannel),
 		live: d.space.Prefix() + ".live.", progress: space.NewProgress(d.js, d.space), members: space.NewMembers(d.js, d.space), names: newGrantNames(d.grants),
-		access: d.accessOf, settings: d.resolve, wake: make(chan struct{}, 1),
+		classes: func() *classes { return &classes{d: d} }, wake: make(chan struct{}, 1), began: newBegun(),
 	}
 	if d.open {
 		m.names = rosterNames{d.feed}
@@ -142,7 +141,8 @@ func (m *mentions) hear(msg *nats.Msg) {
 	}
 	c := candidate{seq: seq}
 	if bytes.Contains(msg.Data, mentionsKey) {
-		c.subject, c.data = msg.Subject, msg.Data
+		c.subject, c.data, c.heard = msg.Subject, msg.Data, time.Now()
+		c.at, _ = time.Parse(time.RFC3339Nano, wire.BrokerHeader(msg.Header["Nats-Time-Stamp"]))
 	}
 	m.mu.Lock()
 	work := m.heard.hear(c)
@@ -219,6 +219,16 @@ func (m *mentions) fresh() error {
 	if !m.trouble.IsZero() {
 		return wire.Errorf(wire.CodeUnavailable, "mentions wait since %s", m.trouble.UTC().Format(time.RFC3339))
 	}
+	since := time.Now()
+	if m.goal > 0 {
+		since = m.goalAt
+	}
+	if len(m.heard.waiting) > 0 {
+		since = earlier(since, m.heard.waiting[0].heard)
+	}
+	if lag := time.Since(since); lag > lagLimit {
+		return wire.Errorf(wire.CodeUnavailable, "mentions lag by %s", lag.Round(time.Second))
+	}
 	return nil
 }
 
@@ -237,13 +247,19 @@ func (m *mentions) work(ctx context.Context) error {
 	for ctx.Err() == nil {
 		m.mu.Lock()
 		next := m.heard.next(m.done)
+		switch {
+		case next.readTo == 0:
+			m.goal = 0
+		case m.goal == 0 || m.goal <= m.done:
+			m.goal, m.goalAt = next.readTo, time.Now()
+		}
 		m.mu.Unlock()
 		var err error
 		switch {
 		case next.readTo > 0:
 			err = m.catchUp(ctx, next.readTo)
 		case len(next.waiting) > 0:
-			err = m.serve(ctx, next.waiting)
+			_, err = m.serve(ctx, next.waiting)
 		default:
 			m.done = next.served
 			return m.saveNow(ctx)
@@ -297,15 +313,19 @@ func (m *mentions) catchUp(ctx context.Context, upTo uint64) error {
 		q := space.Query{Filter: m.filter, From: m.done + 1}
 		rest, err := space.Read(ctx, m.js, m.stream, q, func(s *space.Stored) error {
 			if bytes.Contains(s.Data, mentionsKey) {
-				found = append(found, candidate{s.Sequence, s.Subject, s.Data})
+				found = append(found, candidate{seq: s.Sequence, subject: s.Subject, data: s.Data, at: s.Time})
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if err := m.serve(ctx, found); err != nil {
-			return err
+		for len(found) > 0 {
+			n, err := m.serve(ctx, found)
+			if err != nil {
+				return err
+			}
+			found = found[n:]
 		}
 		m.done = max(m.done, rest.Next-1)
 		switch {
@@ -313,14 +333,32 @@ func (m *mentions) catchUp(ctx context.Context, upTo uint64) error {
 			return nil
 		case deadline.IsZero():
 			deadline = time.Now().Add(settleTime)
-		case time.Now().After(deadline): // the messages up to there were removed
-			m.done = upTo
-			return nil
+		case time.Now().After(deadline):
+			return m.removed(ctx, upTo)
 		}
 		if !pause(ctx, settlePause) {
 			return nil
 		}
 	}
+}
+
+// removed goes on to a sequence up to which nothing was found, since the messages were removed, but never beyond what the
+// stream itself says that it has reached: what is heard may be wrong.
+func (m *mentions) removed(ctx context.Context, upTo uint64) error {
+	m.mu.Lock()
+	heard := m.heard.to
+	m.mu.Unlock()
+	state, err := space.State(ctx, m.js, m.stream)
+	if err != nil {
+		return err
+	}
+	m.done = max(m.done, min(upTo, state.LastSeq))
+	if state.LastSeq < upTo {
+		m.mu.Lock()
+		m.heard.anchor(state.LastSeq, state.LastSeq < heard)
+		m.mu.Unlock()
+	}
+	return nil
 }
 
 // pause reports whether ctx still stands after d.
@@ -333,98 +371,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// serve stores the pointers of messages, in order. The names are brought up to date after all of them were stored, so
-// everybody who was granted before is known.
-func (m *mentions) serve(ctx context.Context, msgs []candidate) error {
-	if len(msgs) == 0 {
-		return nil
-	}
-	if err := m.names.sync(ctx); err != nil {
-		return err
-	}
-	for _, c := range msgs {
-		if c.seq <= m.done { // another instance was faster
-			continue
-		}
-		if err := m.one(ctx, c); err != nil {
-			return err
-		}
-		m.done = c.seq
-		if err := m.saveNow(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// one serves one message. It checks it as any receiver would, and begins where an earlier try ended.
-func (m *mentions) one(ctx context.Context, c candidate) error {
-	sub, msg, err := wire.Receive(c.subject, c.data)
-	if err != nil || sub.Kind != wire.KindChannel && sub.Kind != wire.KindLive || sub.Space != m.space || msg.Channel != sub.Channel {
-		m.log.Debug("message with mentions dropped", logkey.Sequence, c.seq, logkey.Reason, string(wire.ReasonOf(err)), logkey.Error, err)
-		return nil
-	}
-	if m.partly.sequence != c.seq {
-		m.partly = partly{sequence: c.seq}
-	}
-	names := msg.Mentions[:min(len(msg.Mentions), wire.MaxMentioned)]
-	for _, name := range names[min(m.partly.names, len(names)):] {
-		l, holders := resolve(m.names, name, time.Now())
-		if holders == 1 && l.Principal != sub.Sender {
-			if err := m.point(ctx, l, sub, c.seq); err != nil {
-				return err
-			}
-		}
-		m.partly.names++
-	}
-	return nil
-}
-
-// entitled reports whether l may have a pointer to a message: it may read the channel, and does not get the message as a
-// durable member. Whoever gets both shows it once.
-func (m *mentions) entitled(ctx context.Context, l wire.Lifecycle, channel string, sequence uint64) (bool, error) {
-	a, err := m.access(ctx, l)
-	if err != nil || !a.reads(channel) {
-		return false, err
-	}
-	settings, err := m.settings(ctx, channel)
-	if errors.Is(err, wire.ErrInternal) {
-		return true, nil // settings that cannot be read make no member
-	}
-	if err != nil || settings.Class != wire.ClassDurable {
-		return err == nil, err
-	}
-	memberships, err := m.members.Of(ctx, l)
-	if err != nil {
-		return false, err
-	}
-	member := slices.ContainsFunc(memberships, func(ms space.Membership) bool {
-		return wire.PatternMatches(ms.Pattern, channel) && ms.Contains(sequence)
-	})
-	return !member, nil
-}
-
-// point stores a pointer to a message for l, if l may have it. Who stores it again, here or elsewhere, adds nothing.
-func (m *mentions) point(ctx context.Context, l wire.Lifecycle, sub wire.Subject, sequence uint64) error {
-	ok, err := m.entitled(ctx, l, sub.Channel, sequence)
-	if err != nil || !ok {
-		return err
-	}
-	subject, err := wire.MentionRecord(m.space, l)
-	if err != nil {
-		return nil // in an open space a peer may call its life what it likes
-	}
-	body := encode(wire.MentionPointer{V: 1, Channel: sub.Channel, Sequence: sequence, Sender: sub.Sender.String()})
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	_, err = m.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body},
-		jetstream.WithMsgID(strconv.FormatUint(sequence, 10)+"."+l.String()), jetstream.WithExpectStream(wire.MentionStream(m.space)))
-	if err != nil {
-		return fmt.Errorf("store pointer to message %d for %q: %w", sequence, l.Principal, err)
-	}
-	return nil
 }
 
 // saveNow records the position when it is time to.

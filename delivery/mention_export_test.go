@@ -60,3 +60,14 @@ func newCandidate(seq uint64, mentions bool) candidate {
 
 // HearOf returns the handler of live copies of a service.
 func HearOf(d *Service) func(*nats.Msg) { return d.mentions.hear }
+
+// MentionsFresh is the health check of mentions.
+func MentionsFresh(d *Service) error { return d.mentions.fresh() }
+
+// Quota counts mentions of senders.
+type Quota struct{ q quota }
+
+// Take is that of a message.
+func (q *Quota) Take(sender wire.Principal, at time.Time, n int) (int, bool) {
+	return q.q.take(sender, at, n)
+}

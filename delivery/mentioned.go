@@ -26,7 +26,7 @@ type pointed struct {
 // mentions fills the page with the messages that unhandled pointers of the caller name.
 func (p *pullPage) mentions(ctx context.Context, caller wire.Lifecycle, after uint64) error {
 	d := p.d
-	cursor, _, err := d.member.cursors.Mentions(ctx, caller)
+	cursor, rev, err := d.member.cursors.Mentions(ctx, caller)
 	if err != nil {
 		return err
 	}
@@ -40,6 +40,7 @@ func (p *pullPage) mentions(ctx context.Context, caller wire.Lifecycle, after ui
 	}
 	stream, pos := wire.MentionStream(d.space), max(cursor.Floor, min(after, b.Last))
 	p.reply.Through = pos
+	crowded := false
 	for from := cursor.Past(pos + 1); from <= b.Last && !p.more; from = cursor.Past(p.reply.Through + 1) {
 		p.reply.Through = max(p.reply.Through, from-1)
 		if p.full() {
@@ -51,7 +52,7 @@ func (p *pullPage) mentions(ctx context.Context, caller wire.Lifecycle, after ui
 			return err
 		}
 		if from == cursor.Past(cursor.Floor+1) {
-			p.crowded(found, rest, cursor.Floor)
+			crowded = p.crowded(found, rest, cursor.Floor)
 		}
 		if err := p.resolve(ctx, found, rest); err != nil {
 			return err
@@ -63,7 +64,36 @@ func (p *pullPage) mentions(ctx context.Context, caller wire.Lifecycle, after ui
 		}
 	}
 	p.finish()
+	if !crowded && (rev != 0 || !p.a.since.IsZero()) {
+		if err := p.pushedOut(ctx, stream, cursor, pos); err != nil {
+			return err
+		}
+	}
 	return p.lostMentions(ctx)
+}
+
+// pushedOut reports what may have been lost of the pointers up to Through because the stream dropped its oldest ones. Where it
+// begins is asked for after the pointers were read. What was stored before the caller's life began was none of its own.
+func (p *pullPage) pushedOut(ctx context.Context, stream string, cursor space.Cursor, pos uint64) error {
+	if p.reply.Through == pos {
+		return nil
+	}
+	st, err := space.State(ctx, p.d.js, stream)
+	if err != nil {
+		return err
+	}
+	oldest := st.FirstTime // nothing that is gone was stored later
+	if st.Msgs == 0 {
+		oldest = st.LastTime
+	}
+	if p.a.since.After(oldest) {
+		return nil
+	}
+	iv := interval{[]space.Span{{}}, cursor}
+	for _, r := range few(iv.lost(pos, st.FirstSeq, p.reply.Through, p.seen), maxLosses) {
+		p.lose(wire.Loss{SequenceRange: r, Reason: wire.LossRetention})
+	}
+	return nil
 }
 
 // lostMentions reports the pointers whose message is no longer stored, and why.
@@ -103,12 +133,14 @@ func (p *pullPage) pointers(ctx context.Context, stream, filter string, from uin
 	return found, rest, err
 }
 
-// crowded reports the pointers that made room for later ones, which shows only in that no more are kept than wait.
-func (p *pullPage) crowded(found []pointed, rest space.Rest, floor uint64) {
+// crowded reports the pointers that made room for later ones, which shows only in that no more are kept than wait, and whether
+// there were some.
+func (p *pullPage) crowded(found []pointed, rest space.Rest, floor uint64) bool {
 	if len(found) == 0 || uint64(len(found))+rest.Pending < space.MentionsKept || found[0].at == floor+1 {
-		return
+		return false
 	}
 	p.lose(wire.Loss{SequenceRange: wire.SequenceRange{From: floor + 1, To: found[0].at - 1}, Reason: wire.LossRetention})
+	return true
 }
 
 // resolve takes the messages of pointers into the page, and moves Through back when they do not fit.
@@ -140,21 +172,35 @@ func (p *pullPage) fetch(ctx context.Context, found []pointed) error {
 	})
 }
 
+// channel is where a pointer says that its message is, or where it is when the pointer leaves that to the message; empty when
+// nobody knows.
+func (f *pointed) channel() string {
+	if f.to.Channel != "" || f.msg == nil {
+		return f.to.Channel
+	}
+	sub, err := wire.ParseSubject(f.msg.Subject)
+	if err != nil || sub.Kind != wire.KindChannel {
+		return ""
+	}
+	return sub.Channel
+}
+
 // mention takes the message of one pointer into the page. A pointer proves nothing: the message must be where, and from
 // whom, it says, and the caller may learn of a channel only what its read list covers now.
 func (p *pullPage) mention(f *pointed) error {
+	channel := f.channel()
 	switch {
-	case !p.mayRead(f.to.Channel):
+	case channel != "" && !p.mayRead(channel):
 		p.reply.Withheld++
 	case f.gone:
-		p.gone = append(p.gone, wire.Loss{SequenceRange: wire.SequenceRange{From: f.at, To: f.at}, Channel: f.to.Channel, Count: 1})
+		p.gone = append(p.gone, wire.Loss{SequenceRange: wire.SequenceRange{From: f.at, To: f.at}, Channel: channel, Count: 1})
 		p.goneAt = append(p.goneAt, f.to.Sequence)
-	case f.msg == nil:
+	case f.msg == nil || channel == "":
 		p.reply.Skipped++
 	default:
-		sender, ok := accept(p.d.space, f.to.Channel, f.msg)
+		sender, ok := accept(p.d.space, channel, f.msg)
 		if ok && sender == f.to.Sender {
-			return p.add(f.at, f.to.Sequence, sender, f.to.Channel, f.msg)
+			return p.add(f.at, f.to.Sequence, sender, channel, f.msg)
 		}
 		p.reply.Withheld++
 	}

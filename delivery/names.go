@@ -18,6 +18,8 @@ type directory interface {
 	sync(ctx context.Context) error
 	// holders returns who holds an actor's name, in lower case, at a time.
 	holders(actor string, now time.Time) []wire.Lifecycle
+	// reads reports whether a holder that was returned may read a channel.
+	reads(l wire.Lifecycle, channel string) bool
 }
 
 // resolve returns whom a mention means: the principal that it names in dot form, else the one holder of an actor's
@@ -52,6 +54,7 @@ type grantNames struct {
 type holder struct {
 	life    wire.Lifecycle
 	expires time.Time // zero: never
+	read    []string
 }
 
 func newGrantNames(g *space.Grants) *grantNames {
@@ -73,7 +76,7 @@ func (n *grantNames) take(p wire.Principal, grant *trust.Grant) {
 	name := strings.ToLower(p.Actor)
 	rest := slices.DeleteFunc(n.byName[name], func(h holder) bool { return h.life.Principal == p })
 	if grant != nil && grant.State == trust.GrantActive {
-		h := holder{life: grant.Lifecycle()}
+		h := holder{life: grant.Lifecycle(), read: grant.AllowSubscribe}
 		if grant.ExpiresAt != nil {
 			h.expires = *grant.ExpiresAt
 		}
@@ -96,6 +99,10 @@ func (n *grantNames) holders(actor string, now time.Time) []wire.Lifecycle {
 	return out
 }
 
+func (n *grantNames) reads(l wire.Lifecycle, channel string) bool {
+	return slices.ContainsFunc(n.byName[strings.ToLower(l.Actor)], func(h holder) bool { return h.life == l && matches(h.read, channel) })
+}
+
 // rosterNames is the directory of an open space, which has no grants: who is there, or was a while ago.
 type rosterNames struct{ feed *feed }
 
@@ -115,3 +122,5 @@ func (n rosterNames) holders(actor string, _ time.Time) []wire.Lifecycle {
 	}
 	return out
 }
+
+func (n rosterNames) reads(wire.Lifecycle, string) bool { return true }

@@ -1,5 +1,7 @@
 package delivery
 
+import "time"
+
 // Bounds of the messages with mentions that wait; what does not fit is read from the stream when its turn comes.
 const (
 	maxWaiting      = 1024
@@ -11,6 +13,8 @@ type candidate struct {
 	seq     uint64
 	subject string
 	data    []byte
+	at      time.Time // when it was stored
+	heard   time.Time // when its live copy came
 }
 
 // window is what was heard live without a gap: every message from a sequence to another one, of which those that may

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,7 @@ func TestAnIDSaysWhenItWasMade(t *testing.T) {
 func TestMentionPointers(t *testing.T) {
 	for body, good := range map[string]bool{
 		`{"v":1,"channel":"general","sequence":7,"sender":"local.ada"}`:   true,
+		`{"v":1,"sequence":7,"sender":"local.ada"}`:                       true,
 		`{"v":2,"channel":"general","sequence":7,"sender":"local.ada"}`:   false,
 		`{"v":1,"channel":"general","sequence":0,"sender":"local.ada"}`:   false,
 		`{"v":1,"channel":"*","sequence":7,"sender":"local.ada"}`:         false,
@@ -41,6 +43,13 @@ func TestMentionPointers(t *testing.T) {
 	} {
 		if _, err := wire.DecodeMentionPointer([]byte(body)); (err == nil) != good {
 			t.Errorf("DecodeMentionPointer(%s) = %v, want good %t", body, err, good)
+		}
+	}
+	ada, long := wire.Principal{Owner: "local", Actor: "ada"}, strings.Repeat("abcdefghi.", 400)+"x"
+	for channel, carried := range map[string]string{"general": "general", long: ""} {
+		p := wire.NewMentionPointer(channel, 7, ada)
+		if p.Channel != carried || !p.To(channel, 7) || p.To(channel, 8) || p.To("team", 7) != (carried == "") {
+			t.Errorf("pointer to a channel of %d characters = %+v", len(channel), p)
 		}
 	}
 	to := wire.Lifecycle{Principal: wire.Principal{Owner: "local", Actor: "bob"}, UID: wire.NewUID()}

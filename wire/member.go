@@ -166,7 +166,7 @@ type AckRequest struct {
 	Generation uint64 `json:"generation,omitempty"`
 	// Floor says that everything up to it is handled.
 	Floor uint64 `json:"floor"`
-	// Handled are ranges above Floor that are handled too, ascending, not touching; at most MaxHandledRanges.
+	// Handled are ranges above Floor that are handled too, ascending, not overlapping; at most MaxHandledRanges.
 	Handled []SequenceRange `json:"handled,omitempty"`
 }
 

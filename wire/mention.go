@@ -6,11 +6,31 @@ import "strings"
 // that who may read it is decided when it is read.
 type MentionPointer struct {
 	V int `json:"v"`
-	// Channel and Sequence are where the message is stored, Sender (dot form) is who the broker let post it.
-	Channel  string `json:"channel"`
+	// Channel and Sequence are where the message is stored, Sender (dot form) is who the broker let post it. A channel with a
+	// long name is left out: the message names it, and a sender must not make what is stored for others large.
+	Channel  string `json:"channel,omitempty"`
 	Sequence uint64 `json:"sequence"`
 	Sender   string `json:"sender"`
 }
+
+// maxPointerChannel is the longest name of a channel that a pointer carries.
+const maxPointerChannel = 128
+
+// NewMentionPointer returns the pointer to a message.
+func NewMentionPointer(channel string, sequence uint64, sender Principal) MentionPointer {
+	if len(channel) > maxPointerChannel {
+		channel = ""
+	}
+	return MentionPointer{V: 1, Channel: channel, Sequence: sequence, Sender: sender.String()}
+}
+
+// To reports whether p may be a pointer to the message with a sequence in a channel.
+func (p *MentionPointer) To(channel string, sequence uint64) bool {
+	return p.Sequence == sequence && (p.Channel == "" || p.Channel == channel)
+}
+
+// MaxMentionsPerMinute is how many mentions of one sender count in a minute, by the time at which its messages were stored.
+const MaxMentionsPerMinute = 1000
 
 // MaxMentioned is how many mentions of one message count: the names after the first so many have no effect.
 const MaxMentioned = 32
@@ -42,8 +62,10 @@ func DecodeMentionPointer(data []byte) (*MentionPointer, error) {
 	if p.V != 1 || p.Sequence == 0 {
 		return nil, Errorf(CodeBadRequest, "decode mention pointer: version %d, sequence %d", p.V, p.Sequence)
 	}
-	if err := ValidateChannel(p.Channel); err != nil {
-		return nil, err
+	if p.Channel != "" {
+		if err := ValidateChannel(p.Channel); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := ParsePrincipal(p.Sender); err != nil {
 		return nil, err
