@@ -362,7 +362,7 @@ func (h *hunt) missing(kind wire.Kind) error {
 	}
 	note := ""
 	if kind == 0 || kind == wire.KindRole {
-		note = "; a finished job leaves the queue of its role, and what became of it is known by kind and sequence alone"
+		note = "; a finished job leaves the queue of its role, and what became of it is known by kind, sequence and role alone"
 	}
 	e := wire.Errorf(wire.CodeNotFound, "find message %q: no such message %s is stored%s; %s", clip(h.id), whose, note, hint)
 	e.Details = map[string]any{"id": h.id, "complete": !h.cut}

@@ -105,6 +105,10 @@ func checkReceiptRequest(in wire.ReceiptRequest) (kind wire.Kind, err error) {
 		return 0, wire.Errorf(wire.CodeBadRequest, "find message %q: sequence %d without a kind", clip(in.ID), in.Sequence)
 	case in.Since < 0:
 		return 0, wire.Errorf(wire.CodeBadRequest, "find message %q: since %d is before 1970", clip(in.ID), in.Since)
+	case in.Role != "" && kind != 0 && kind != wire.KindRole:
+		return 0, wire.Errorf(wire.CodeBadRequest, "find message %q: a %s message has no role", clip(in.ID), kind)
+	case in.Role != "":
+		return kind, wire.ValidateRole(in.Role)
 	}
 	return kind, nil
 }
@@ -283,11 +287,11 @@ func (d *Service) worked(ctx context.Context, p wire.Principal, role string) (bo
 // absent is the answer when the message is not stored, or not the viewer's to know; it is the same for both.
 //
 // Role work is the case where something can be known all the same: it leaves the queue when it is finished. An answer
-// that came back to the caller shows that it was; what answers nothing is gone once its place is named and the queue
-// had it.
+// of a holder of the role that came back to the caller shows that it was. What answers nothing is gone once its place is
+// named: nobody can tell any more whose it was, so everybody hears that about any place, also one that the queue never had.
 func (d *Service) absent(ctx context.Context, h *hunt, kind wire.Kind, in wire.ReceiptRequest) (*wire.ReceiptReply, error) {
 	r := &wire.ReceiptReply{ID: in.ID, Kind: in.Kind, Sequence: in.Sequence, Stage: wire.StageGone}
-	if kind == 0 || kind == wire.KindRole {
+	if in.Role != "" || d.open && kind != wire.KindDirect && kind != wire.KindChannel {
 		a, err := d.lateAnswer(ctx, h.v, in)
 		if err != nil {
 			return nil, err
@@ -299,7 +303,13 @@ func (d *Service) absent(ctx context.Context, h *hunt, kind wire.Kind, in wire.R
 			return r, nil
 		}
 	}
-	if in.Sequence == 0 || h.v.all && h.taken {
+	switch {
+	case in.Sequence == 0, h.v.all && h.taken:
+		return nil, h.missing(kind)
+	case kind == wire.KindRole && !h.v.all:
+		r.Recipients = []wire.RecipientReceipt{{Stage: wire.StageGone, Reason: reasonFinished}}
+		return r, nil
+	case !h.v.all && !h.v.open: // where the stream begins is not for everybody to know
 		return nil, h.missing(kind)
 	}
 	state, err := space.State(ctx, d.js, d.streamOf(kind))
@@ -317,7 +327,8 @@ func (d *Service) absent(ctx context.Context, h *hunt, kind wire.Kind, in wire.R
 	return r, nil
 }
 
-// lateAnswer looks for an answer to a message that is stored no more. Its addressee is who sent the message.
+// lateAnswer looks for an answer to role work that is stored no more, by who holds the role. Its addressee is who sent the
+// work, or somebody who claims to have sent it, and deceives nobody else.
 func (d *Service) lateAnswer(ctx context.Context, v viewer, in wire.ReceiptRequest) (a *found, err error) {
 	q := space.Query{Filter: wire.StreamSubjects(d.space, wire.KindDirect)}
 	if !v.all {
@@ -339,6 +350,9 @@ func (d *Service) lateAnswer(ctx context.Context, v viewer, in wire.ReceiptReque
 	err = d.answers(ctx, wire.KindDirect, in.ID, q, func(m *found) (bool, error) {
 		if m.sequence <= v.cut {
 			return true, nil
+		}
+		if ok, err := d.worked(ctx, m.sub.Sender, in.Role); err != nil || !ok {
+			return true, err
 		}
 		a = m
 		return false, nil

@@ -160,19 +160,24 @@ func TestReceiptOfRoleWork(t *testing.T) {
 				t.Errorf("receipt of a finished job by its id alone for %s: %v, want not-found that says why", e.Principal(), err)
 			}
 		}
-		if _, err := ada.Receipt(ctx, wire.ReceiptRequest{ID: sent.ID, Kind: "role", Sequence: sent.Sequence + 1000}); !errors.Is(err, wire.ErrNotFound) {
-			t.Errorf("receipt of a job that the queue never had: %v, want not-found", err)
+		if r, err := eve.Receipt(ctx, wire.ReceiptRequest{ID: sent.ID, Kind: "role", Sequence: sent.Sequence + 1000}); err != nil || r.Stage != wire.StageGone {
+			t.Errorf("receipt of a job that the queue never had = %+v, %v, want gone as any", r, err)
 		}
 
 		answer, err := bob.Direct(ctx, ada.Principal(), endpoint.Draft{Parts: []wire.Part{wire.Text("looks good")}, ReplyTo: sent.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
+		byID.Role, byPlace.Role = "reviewer", "reviewer"
 		for _, req := range []wire.ReceiptRequest{byID, byPlace} {
 			r, err := ada.Receipt(ctx, req)
 			if err != nil || r.Stage != wire.StageAnswered || len(r.Recipients) != 1 || r.Recipients[0].Answer != answer.ID || r.Recipients[0].Principal != "local.bob" {
 				t.Errorf("receipt of an answered job %+v = %+v, %v, want answered by bob", req, r, err)
 			}
+		}
+		byPlace.Role = "other"
+		if r, err := ada.Receipt(ctx, byPlace); err != nil || r.Stage != wire.StageGone {
+			t.Errorf("receipt of a job answered by a holder of another role = %+v, %v, want gone", r, err)
 		}
 		if _, err := eve.Receipt(ctx, byID); !errors.Is(err, wire.ErrNotFound) {
 			t.Errorf("receipt of an answered job for a stranger: %v, want not-found", err)

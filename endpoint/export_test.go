@@ -21,6 +21,7 @@ func (e *Endpoint) Renew(ctx context.Context, creds *trust.Credentials) error {
 // ParseStored and ParseOrigin read what the broker says.
 var (
 	ParseStored = parseStored
+	NewDedupKey = newDedupKey
 	ParseOrigin = parseOrigin
 )
 

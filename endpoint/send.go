@@ -96,10 +96,8 @@ func (e *Endpoint) send(ctx context.Context, t target, subject string, d *Draft)
 	o := outgoing{subject: subject, id: d.ID, draft: d, to: t}
 	if o.id == "" {
 		o.id = wire.NewID()
-		o.key = o.id
-	} else {
-		o.key = e.dedupKey(subject, o.id)
 	}
+	o.key = e.dedupKey(subject, o.id)
 	msg, err := e.roundTrip(ctx, &o)
 	if err != nil {
 		return Receipt{}, err
@@ -115,19 +113,20 @@ func (e *Endpoint) send(ctx context.Context, t target, subject string, d *Draft)
 	return Receipt{ID: o.id, Stream: s.Stream, Sequence: s.Sequence, Duplicate: s.Duplicate && d.ID != ""}, nil
 }
 
-// newDedupKey returns what the broker recognises a repeated message with a caller's own id by. It compares the header
-// over all senders and addressees of a stream, so the id alone would let anybody who guesses it use it up, and would
-// swallow the second of two messages with one id to two addressees. The key is secret to the endpoint.
+// newDedupKey returns what the broker recognises a repeated message by. It compares the header over all senders and
+// addressees of a stream, so the id alone would let anybody who guesses it use it up, and would swallow the second of two
+// messages with one id to two addressees. And it tells the last value of a stream to whoever publishes there with a wrong
+// Nats-Expected-Last-Msg-Id, so the id alone would be known to strangers. The key is secret to the endpoint.
 func newDedupKey() func(subject, id string) string {
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails, see crypto/rand
 	return func(subject, id string) string {
-		h := sha256.New()
-		h.Write(secret[:])
-		h.Write([]byte(subject))
-		h.Write([]byte{0})
-		h.Write([]byte(id))
-		return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:16])
+		var room [512]byte // of most subjects and ids
+		in := append(append(append(append(room[:0], secret[:]...), subject...), 0), id...)
+		sum := sha256.Sum256(in)
+		var out [22]byte
+		base64.RawURLEncoding.Encode(out[:], sum[:16])
+		return string(out[:])
 	}
 }
 

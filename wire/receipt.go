@@ -47,6 +47,9 @@ type ReceiptRequest struct {
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Since is the earliest time to search, epoch milliseconds, for an id that names no time.
 	Since int64 `json:"since,omitempty"`
+	// Role is the role that the message was sent to. Finished work is no longer stored, and only the answer of one who
+	// holds that role counts as its answer.
+	Role string `json:"role,omitempty"`
 }
 
 // TraceRequest is a ReceiptRequest without regard to sender and recipient.

@@ -20,8 +20,8 @@ Says what became of a message that you sent or received, with one line for each 
 yet), handed-over, handled, answered, dead (it is not handed over any more; an operator can put it back), or gone (it is
 no longer stored, so nothing more can be known).
 
-The id is what cotal send printed. For a message to a role it is id@sequence: done work is no longer stored, and only its
-place in the queue tells what became of it. An id of your own choice (send --id) names no time; --since says how far back
+The id is what cotal send printed. For a message to a role it is id@role:sequence: done work is no longer stored, and only
+its place in the queue, and an answer by a holder of the role, tell what became of it. An id of your own choice (send --id) names no time; --since says how far back
 to look for it, and --kind with id@sequence where it is.
 
 With --wait it looks again until the message is handled, or answered with --answer, by every recipient. Exit code 5 then
@@ -30,7 +30,7 @@ says that it is dead, 8 that the time was over first. With --trace an operator a
 
 const receiptExample = `
   cotal receipt 01jq3k6s2p6rdj2m4v7n8x9y0z
-  cotal receipt 01jq3k6s2p6rdj2m4v7n8x9y0z@7 --wait 5m
+  cotal receipt 01jq3k6s2p6rdj2m4v7n8x9y0z@reviewer:7 --wait 5m
   cotal receipt build-42 --since 2h --trace --json
 `
 
@@ -72,10 +72,10 @@ func NewReceipt(t *command.Tree) *cobra.Command {
 	return c
 }
 
-// ReceiptOperand is what names a message to `cotal receipt`: its id, for a role's with its place in the queue.
-func ReceiptOperand(kind, id string, sequence uint64) string {
+// ReceiptOperand is what names a message to `cotal receipt`: its id, for a role's with its role and its place in the queue.
+func ReceiptOperand(kind, id, role string, sequence uint64) string {
 	if kind == view.KindRole {
-		return id + "@" + strconv.FormatUint(sequence, 10)
+		return id + "@" + role + ":" + strconv.FormatUint(sequence, 10)
 	}
 	return id
 }
@@ -127,13 +127,20 @@ func (r *receipt) request(now time.Time) (wire.ReceiptRequest, error) {
 		return req, command.Usagef("--answer goes with --wait")
 	}
 	if at := strings.LastIndexByte(r.operand, '@'); at >= 0 {
-		seq, err := strconv.ParseUint(r.operand[at+1:], 10, 64)
-		if err != nil || seq == 0 || at == 0 {
-			return req, command.Usagef("id %q: want an id, or id@sequence as cotal send prints it", r.operand)
+		role, place, named := strings.Cut(r.operand[at+1:], ":")
+		if !named {
+			role, place = "", role
 		}
-		req.ID, req.Sequence = r.operand[:at], seq
+		seq, err := strconv.ParseUint(place, 10, 64)
+		if err != nil || seq == 0 || at == 0 || named && wire.ValidateRole(role) != nil {
+			return req, command.Usagef("id %q: want an id, id@sequence, or id@role:sequence as cotal send prints it", r.operand)
+		}
+		req.ID, req.Sequence, req.Role = r.operand[:at], seq, role
 		if req.Kind == "" {
 			req.Kind = view.KindRole
+		}
+		if named && req.Kind != view.KindRole {
+			return req, command.Usagef("--kind %s does not go with id@role:sequence", r.kind)
 		}
 	}
 	if req.ID == "" {
@@ -170,7 +177,7 @@ func (r *receipt) look(ctx context.Context, e *command.Env, ep *endpoint.Endpoin
 			return reply, err
 		}
 		if req.Sequence == 0 && reply.Sequence > 0 { // the next look need not search
-			req.Kind, req.Sequence = reply.Kind, reply.Sequence
+			req.Kind, req.Sequence, req.Role = reply.Kind, reply.Sequence, reply.Role
 		}
 		if reply.Stage != told {
 			e.Progress("%s; waiting", reply.Stage)
@@ -233,7 +240,7 @@ func (r *receipt) explain(err error) error {
 	if wire.CodeOf(err) != wire.CodeNotFound {
 		return err
 	}
-	hints := []string{"the id is the one that cotal send printed, for a role with @ and its sequence"}
+	hints := []string{"the id is the one that cotal send printed, for a role with what follows the @"}
 	if !r.trace {
 		hints = append(hints, "a message that is not yours is shown to operators: cotal receipt "+r.operand+" --trace")
 	}

@@ -174,7 +174,7 @@ func (s *send) Run(ctx context.Context, e *command.Env) error {
 		return s.explain(t.ExplainSilence(ctx, err), ep.Identity(), res.To)
 	}
 	res.ID, res.Stream, res.Sequence, res.Duplicate = receipt.ID, receipt.Stream, receipt.Sequence, receipt.Duplicate
-	res.Receipt = ReceiptOperand(res.Kind, res.ID, res.Sequence)
+	res.Receipt = ReceiptOperand(res.Kind, res.ID, s.to, res.Sequence)
 	if err := e.Print(res, res.human); err != nil {
 		return err
 	}
