@@ -55,8 +55,8 @@
 // Every channel message is heard, by its live copy or else by reading it, in order and from where the instances together came
 // last. Whom it names gets a pointer: the principal that a mention spells, or the only holder of an actor's name among the active
 // grants as they are then, if it may read the channel and does not get the message as a durable member. A pointer that
-// cannot be stored is tried again, and what comes after waits: health says so. A message that names nobody costs nothing beyond
-// hearing it.
+// cannot be stored is tried again, and what comes after waits: health says so. Of one sender a bounded number of mentions counts
+// in a minute, so that nobody holds up those of others. A message that names nobody costs nothing beyond hearing it.
 //
 // # Receipts
 //

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -247,6 +248,11 @@ func TestTheSearchForMentionsStaysInsideTheStream(t *testing.T) {
 		}
 		m.flush(t)
 		time.Sleep(10 * time.Second)
+		at, _, err := space.NewProgress(m.js, lab).Get(ctxFor(t))
+		b, err2 := space.BoundsOf(ctxFor(t), m.js, wire.ChatStream(lab))
+		if err := errors.Join(err, err2); err != nil || at > b.Last {
+			t.Fatalf("the search is at %d of %d, %v", at, b.Last, err)
+		}
 		var want []uint64
 		for range 5 {
 			want = append(want, m.mention(t, ada, "general", "bob"))

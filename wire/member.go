@@ -36,7 +36,7 @@ type SequenceRange struct {
 //
 // A client subscribes to the live copies first and joins then, so that nothing falls between. Errors: permission-denied
 // when the caller's read list does not cover the pattern, with the details of HistoryRequest; resource-exhausted
-// beyond MaxMemberships.
+// beyond MaxMemberships, and when there is no room for the position.
 type JoinRequest struct {
 	// Pattern is a channel or a pattern of channels.
 	Pattern string `json:"pattern"`
