@@ -235,7 +235,7 @@ func TestForgedLive(t *testing.T) {
 		in.mustNotPublish(t, subject, []byte(`{"v":1,"channel":"team","sequence":1,"sender":"local.boss"}`))
 	}
 	// The broker answers a publish where the publisher says.
-	body := fmt.Sprintf(`{"id":"x","ts":1,"space":"test","from":{"id":"local.mallory","name":"m"},"channel":"team","parts":[{"kind":"text","text":"real"}]}`)
+	body := `{"id":"x","ts":1,"space":"test","from":{"id":"local.mallory","name":"m"},"channel":"team","parts":[{"kind":"text","text":"real"}]}`
 	for i, subject := range []string{"cotal.test.live.local.boss.team", pointer} {
 		msg := &nats.Msg{Subject: "cotal.test.chat.local.mallory.team", Reply: subject, Data: []byte(body), Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint(i)}}}
 		if err := in.nc.PublishMsg(msg); err != nil {
