@@ -25,12 +25,16 @@ type attendee struct {
 	life    wire.Lifecycle
 	handled bool
 	left    bool // its membership has ended
+	seen    bool // who reads the channel may know of it
 }
 
 // channelFate follows a channel message: to the durable members of its channel at the time and to the mentioned. A viewer
-// who may not read the channel learns only how many they are.
+// who may not read the channel learns only how many they are, and so of the members by a pattern that its read list does not
+// cover, as [Service.memberships] does not list them either.
 func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wire.RecipientReceipt, hidden int, err error) {
-	audience, err := d.audience(ctx, f.sub.Channel, f.sequence)
+	audience, err := d.audience(ctx, f.sub.Channel, f.sequence, func(m space.Membership) bool {
+		return v.all || m.Lifecycle.Principal == v.who || covers(v.access.read, m.Pattern)
+	})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -40,31 +44,27 @@ func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wi
 	if !v.all && !v.access.reads(f.sub.Channel) {
 		return []wire.RecipientReceipt{}, len(audience), nil
 	}
-	lives := slices.SortedFunc(maps.Keys(audience), func(a, b wire.Lifecycle) int { return strings.Compare(a.String(), b.String()) })
-	if len(lives) > maxAudience {
-		hidden = len(lives) - maxAudience
-		lives = lives[:maxAudience]
-	}
-	out = make([]wire.RecipientReceipt, 0, len(lives))
-	for _, l := range lives {
-		r, err := d.attendance(ctx, audience[l])
-		if err != nil {
-			return nil, 0, err
+	lives := make([]wire.Lifecycle, 0, len(audience))
+	for l, a := range audience {
+		if a.seen {
+			lives = append(lives, l)
 		}
-		out = append(out, r)
 	}
-	return out, hidden, d.channelAnswers(ctx, v, f, out)
+	slices.SortFunc(lives, func(a, b wire.Lifecycle) int { return strings.Compare(a.String(), b.String()) })
+	lives = lives[:min(len(lives), maxAudience)]
+	out = make([]wire.RecipientReceipt, 0, len(lives))
+	err = d.standings(ctx, slices.Values(lives), func(l wire.Lifecycle, s standing) { out = append(out, audience[l].receipt(s)) })
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, len(audience) - len(out), d.channelAnswers(ctx, v, f, out)
 }
 
-// attendance is how far a channel message is with one of its audience. Nobody says when it was handed over.
-func (d *Service) attendance(ctx context.Context, a *attendee) (wire.RecipientReceipt, error) {
+// receipt is how far a channel message is with one of its audience. Nobody says when it was handed over.
+func (a *attendee) receipt(s standing) wire.RecipientReceipt {
 	out := wire.RecipientReceipt{Principal: a.life.Principal.String(), Stage: wire.StageHandled}
 	if a.handled {
-		return out, nil
-	}
-	s, err := d.standingOf(ctx, a.life.Principal)
-	if err != nil {
-		return out, err
+		return out
 	}
 	out.Stage, out.Reason = wire.StageStored, s.waits()
 	switch {
@@ -73,11 +73,12 @@ func (d *Service) attendance(ctx context.Context, a *attendee) (wire.RecipientRe
 	case a.left && s.ended == "":
 		out.Reason = reasonLeft
 	}
-	return out, nil
+	return out
 }
 
-// audience finds the durable members for whom the message with a sequence is kept. On a live channel there are none.
-func (d *Service) audience(ctx context.Context, channel string, sequence uint64) (map[wire.Lifecycle]*attendee, error) {
+// audience finds the durable members for whom the message with a sequence is kept. On a live channel there are none. seen
+// decides which memberships who asks may know of.
+func (d *Service) audience(ctx context.Context, channel string, sequence uint64, seen func(space.Membership) bool) (map[wire.Lifecycle]*attendee, error) {
 	out := map[wire.Lifecycle]*attendee{}
 	settings, err := d.resolve(ctx, channel)
 	if err != nil || settings.Class != wire.ClassDurable {
@@ -96,25 +97,28 @@ func (d *Service) audience(ctx context.Context, channel string, sequence uint64)
 			a.left = false
 		}
 		a.handled = a.handled || at.Has(sequence)
+		a.seen = a.seen || seen(m)
 	})
 	return out, err
 }
 
 // each calls fn with every membership and its position. fn must not keep them, nor ask the broker.
 func (r *registry) each(ctx context.Context, fn func(space.Membership, space.Cursor)) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	changed, err := r.records.sync(ctx)
-	moved := false
-	if err == nil {
-		moved, err = r.positions.sync(ctx)
-	}
-	if changed || moved {
-		r.at = time.Time{} // the listing is of before
-	}
+	unlock, err := r.shared.look(func() error {
+		changed, err := r.records.sync(ctx)
+		moved := false
+		if err == nil {
+			moved, err = r.positions.sync(ctx)
+		}
+		if changed || moved {
+			r.at = time.Time{} // the listing is of before
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	for key, m := range r.records.by {
 		if m == nil {
 			continue
@@ -162,7 +166,7 @@ func (d *Service) mentioned(ctx context.Context, f *found, audience map[wire.Lif
 			audience[l] = a
 		}
 		a.handled = a.handled || cursor.Has(sequence)
-		a.left = false
+		a.left, a.seen = false, true // the message names it
 	}
 	return nil
 }
@@ -209,18 +213,16 @@ func (d *Service) channelAnswers(ctx context.Context, v viewer, f *found, audien
 
 // reachChannel counts who is there, as durable member or listening, and the durable members that are away; not the caller.
 // Who only listens is known where delivery is told of the broker's connections.
-func (d *Service) reachChannel(ctx context.Context, caller wire.Lifecycle, channel string, r *wire.ReachReply) error {
+//
+// What it asks of the broker does not grow with the members.
+func (d *Service) reachChannel(ctx context.Context, caller wire.Lifecycle, a access, channel string, r *wire.ReachReply) error {
 	if err := wire.ValidateChannel(channel); err != nil {
-		return err
-	}
-	a, err := d.accessOf(ctx, caller)
-	if err != nil {
 		return err
 	}
 	if !a.reads(channel) && !a.writes(channel) {
 		return d.denied(caller, channel, a)
 	}
-	audience, err := d.audience(ctx, channel, math.MaxUint64)
+	audience, err := d.audience(ctx, channel, math.MaxUint64, func(space.Membership) bool { return true })
 	if err != nil {
 		return err
 	}
@@ -229,21 +231,18 @@ func (d *Service) reachChannel(ctx context.Context, caller wire.Lifecycle, chann
 	delete(listening, caller)
 	r.Live = len(listening)
 	unsure := false
-	for l := range audience {
-		if listening[l] {
-			continue
-		}
-		s, err := d.standingOf(ctx, l.Principal)
+	err = d.standings(ctx, maps.Keys(audience), func(l wire.Lifecycle, s standing) {
 		switch {
-		case err != nil:
-			return err
-		case s.ended != "" || s.life.UID != l.UID:
+		case listening[l], s.ended != "", s.life.UID != l.UID:
 		case s.here:
 			r.Live++
 		default:
 			r.Stored++
 			unsure = unsure || !s.away
 		}
+	})
+	if err != nil {
+		return err
 	}
 	switch {
 	case r.Live > 0:

@@ -98,7 +98,7 @@ func (m *mesh) members(t testing.TB, actors ...string) map[string]wire.Lifecycle
 	out := map[string]wire.Lifecycle{}
 	for _, actor := range actors {
 		out[actor] = lifecycle(actor)
-		m.grantAs(t, out[actor], func(g *trust.Grant) { g.AllowSubscribe = []string{"team"} })
+		m.grantAs(t, out[actor], func(g *trust.Grant) { g.AllowSubscribe = []string{">"} })
 	}
 	return out
 }
@@ -204,6 +204,29 @@ func TestReceiptHidesMembers(t *testing.T) {
 	m.class(t, "team", wire.ClassLive)
 	if r := ask[wire.ReceiptReply](t, c, wire.CommandTrace, req); r.Hidden != 0 || len(r.Recipients) != 0 || r.Stage != wire.StageStored {
 		t.Errorf("trace on a live channel = %+v, want nobody", r)
+	}
+}
+
+// Who reads a channel is shown the members whose pattern its read list covers, as in a listing, and how many others there are.
+func TestReceiptHidesMembersByWiderPatterns(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.serve(t, nil)
+	who := m.members(t, "bob", "cleo", "auditor")
+	m.class(t, "team", wire.ClassDurable)
+	low := lifecycle("low")
+	m.grantAs(t, low, func(g *trust.Grant) { g.AllowSubscribe, g.AllowPublish = []string{"team"}, []string{"team"} })
+	m.member(t, who["bob"], "team", 0, 0, 0)
+	m.member(t, who["cleo"], "team.>", 0, 0, 0) // not of this channel
+	m.member(t, who["auditor"], ">", 0, 0, 0)
+	m.member(t, low, "*", 0, 0, 0) // joined when it read more; its own
+	msg := message(low.Principal, "team", "hello")
+	m.send(t, low.Principal, msg)
+	for l, want := range map[wire.Lifecycle][2]int{low: {2, 1}, who["bob"]: {3, 0}} {
+		r := ask[wire.ReceiptReply](t, m.caller(t, l), wire.CommandReceipt, wire.ReceiptRequest{ID: msg.ID})
+		if len(r.Recipients) != want[0] || r.Hidden != want[1] {
+			t.Errorf("receipt for %s = %+v, want %d recipients and %d hidden", l.Principal, r, want[0], want[1])
+		}
 	}
 }
 

@@ -68,3 +68,43 @@ func watchedMembers(t *testing.T, members int, fn func(t *testing.T, m *mesh, be
 		fn(t, m, beat)
 	})
 }
+
+// What a reach and a receipt of a channel ask of the broker does not grow with its members.
+func TestChannelAudienceCostsTheBrokerTheSameForAnyNumber(t *testing.T) {
+	t.Parallel()
+	measure := func(members int) (requests uint64) {
+		m := newMesh(t)
+		nc := dial(t, m.srv)
+		m.serveOn(t, nc, nil)
+		ada := m.members(t, "ada")["ada"]
+		m.class(t, "team", wire.ClassDurable)
+		msg := message(ada.Principal, "team", "hello")
+		m.send(t, ada.Principal, msg)
+		for i := range members {
+			l := lifecycle(fmt.Sprintf("m%03d", i))
+			m.grantAs(t, l, nil)
+			m.member(t, l, "team", 0, 0, 0)
+		}
+		c := m.caller(t, ada)
+		both := func() {
+			if r := ask[wire.ReachReply](t, c, wire.CommandReach, wire.ReachRequest{Channel: "team"}); r.Stored != members {
+				t.Errorf("reach = %+v, want %d stored", r, members)
+			}
+			r := ask[wire.ReceiptReply](t, c, wire.CommandReceipt, wire.ReceiptRequest{ID: msg.ID, Kind: "channel", Sequence: 1})
+			if len(r.Recipients) != members || r.Recipients[0].Reason != "offline" {
+				t.Errorf("receipt = %d recipients, want %d that are offline", len(r.Recipients), members)
+			}
+		}
+		both() // reads what it follows from then on
+		before := nc.Stats()
+		for range 10 {
+			both()
+		}
+		return (nc.Stats().OutMsgs - before.OutMsgs) / 10
+	}
+	few, many := measure(5), measure(300)
+	t.Logf("a reach and a receipt send the broker %d messages with 5 members, %d with 300", few, many)
+	if many > few+5 {
+		t.Errorf("messages = %d with 5 members, %d with 300, want about the same", few, many)
+	}
+}

@@ -52,7 +52,7 @@ func PageOf(d *Service) (*wire.RosterReply, error) {
 // FreshOf is the health check of its view.
 func FreshOf(d *Service) error { return d.feed.fresh() }
 
-// ReachOf asks a service for a reach without the rails, as somebody with no grant.
-func ReachOf(ctx context.Context, d *Service, in wire.ReachRequest) (*wire.ReachReply, error) {
-	return d.reach(ctx, wire.Lifecycle{}, in)
+// ReachOf asks a service for a reach without the rails.
+func ReachOf(ctx context.Context, d *Service, caller wire.Lifecycle, in wire.ReachRequest) (*wire.ReachReply, error) {
+	return d.reach(ctx, caller, in)
 }

@@ -3,11 +3,10 @@ package delivery
 import (
 	"context"
 	"errors"
-	"sync"
+	"iter"
 	"time"
 
 	"github.com/cotal-go/cotal/space"
-	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -70,46 +69,63 @@ func (s standing) waits() string {
 
 // standingOf reads the grant of a principal, and where nobody has one what the roster knows.
 func (d *Service) standingOf(ctx context.Context, p wire.Principal) (standing, error) {
+	if d.open {
+		return d.stand(p, nil, time.Now()), nil
+	}
+	grant, _, err := d.grants.Get(ctx, p)
+	switch {
+	case errors.Is(err, wire.ErrNotFound):
+		return d.stand(p, nil, time.Now()), nil
+	case err != nil:
+		return standing{life: wire.Lifecycle{Principal: p}}, err
+	}
+	g := grantedOf(&grant)
+	return d.stand(p, &g, time.Now()), nil
+}
+
+// standings is standingOf for any number of lives: fn is called for each and must not ask the broker.
+func (d *Service) standings(ctx context.Context, lives iter.Seq[wire.Lifecycle], fn func(wire.Lifecycle, standing)) error {
+	now := time.Now()
+	each := func(of map[wire.Principal]granted) {
+		for l := range lives {
+			if g, ok := of[l.Principal]; ok {
+				fn(l, d.stand(l.Principal, &g, now))
+			} else {
+				fn(l, d.stand(l.Principal, nil, now))
+			}
+		}
+	}
+	if d.open {
+		each(nil)
+		return nil
+	}
+	return d.grantees.view(ctx, each)
+}
+
+// stand puts together what the grant, nil for none, and the roster say.
+func (d *Service) stand(p wire.Principal, g *granted, now time.Time) standing {
 	seen := d.feed.sight(p)
 	s := standing{life: wire.Lifecycle{Principal: p}, since: seen.at}
-	stale := d.feed.staleSince(time.Now()) != 0
-	if d.open {
+	stale := d.feed.staleSince(now) != 0
+	switch {
+	case d.open:
 		s.life.UID, s.here = seen.uid, seen.here
 		if !seen.known && !stale {
 			s.ended = reasonUnknown
 		}
-	} else {
-		grant, _, err := d.grants.Get(ctx, p)
-		if errors.Is(err, wire.ErrNotFound) {
-			s.ended = reasonUnknown
-			return s, nil
-		}
-		if err != nil {
-			return s, err
-		}
-		s.life.UID, s.cut, s.ended = grant.UID, grant.Cut, endOf(grant, time.Now())
-		s.here = seen.here && seen.uid == grant.UID
-		if seen.uid != grant.UID {
+	case g == nil:
+		s.ended = reasonUnknown
+		return s
+	default:
+		s.life.UID, s.cut, s.ended = g.uid, g.cut, g.ended(now)
+		s.here = seen.here && seen.uid == g.uid
+		if seen.uid != g.uid {
 			s.since = time.Time{}
 		}
 	}
 	s.away = !s.here && !stale
-	return s, nil
+	return s
 }
-
-// endOf says why a grant permits nothing any more.
-func endOf(grant trust.Grant, now time.Time) string {
-	switch {
-	case grant.State != trust.GrantActive:
-		return reasonRevoked
-	case !grant.Allows(now):
-		return reasonExpired
-	}
-	return ""
-}
-
-// maxHolders bounds the grants of a role's holders that one request reads.
-const maxHolders = 256
 
 // holding is who serves a role.
 type holding struct {
@@ -147,71 +163,18 @@ func (d *Service) holders(ctx context.Context, role string) (holding, error) {
 		h.here, h.any = len(claims), true
 		return h, nil
 	}
-	for _, l := range claims[:min(len(claims), maxHolders)] {
-		grant, _, err := d.grants.Get(ctx, l.Principal)
-		if err != nil && !errors.Is(err, wire.ErrNotFound) {
-			return h, err
-		}
-		if err == nil && grant.UID == l.UID && grant.Role == role && grant.Allows(time.Now()) {
-			h.here++
-		}
-	}
-	if h.any = h.here > 0; !h.any {
-		h.any, err = d.roles.held(ctx, role)
-	}
-	return h, err
-}
-
-// roles knows who was granted which role. It follows the records in the order of their writing, so what it costs is what was
-// written since.
-type roles struct {
-	grants *space.Grants
-
-	mu    sync.Mutex // guards the two below; held while asking the broker
-	after uint64
-	of    map[wire.Principal]granted
-}
-
-// granted is the role of an active grant.
-type granted struct {
-	role    string
-	expires time.Time // zero: never
-}
-
-func newRoles(g *space.Grants) *roles { return &roles{grants: g, of: map[wire.Principal]granted{}} }
-
-// held reports whether anybody has a role now.
-func (r *roles) held(ctx context.Context, role string) (bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	after, err := r.grants.Changes(ctx, r.after, r.take)
-	if err == nil && after < r.after { // the bucket was made anew
-		clear(r.of)
-		after, err = r.grants.Changes(ctx, 0, r.take)
-	}
-	r.after = after
-	if err != nil {
-		return false, err
-	}
 	now := time.Now()
-	for _, g := range r.of {
-		if g.role == role && (g.expires.IsZero() || now.Before(g.expires)) {
-			return true, nil
+	err = d.grantees.view(ctx, func(of map[wire.Principal]granted) {
+		for _, l := range claims {
+			if g := of[l.Principal]; g.uid == l.UID && g.role == role && g.ended(now) == "" {
+				h.here++
+			}
 		}
-	}
-	return false, nil
-}
-
-func (r *roles) take(p wire.Principal, grant *trust.Grant) {
-	delete(r.of, p)
-	if grant == nil || grant.State != trust.GrantActive || grant.Role == "" {
-		return
-	}
-	g := granted{role: grant.Role}
-	if grant.ExpiresAt != nil {
-		g.expires = *grant.ExpiresAt
-	}
-	r.of[p] = g
+		for _, g := range of {
+			h.any = h.any || g.role == role && g.ended(now) == ""
+		}
+	})
+	return h, err
 }
 
 // reach says what would become of a message sent now.
@@ -225,16 +188,22 @@ func (d *Service) reach(ctx context.Context, caller wire.Lifecycle, in wire.Reac
 	if chosen != 1 {
 		return nil, wire.Errorf(wire.CodeBadRequest, "ask for reach: want exactly one of to, role and channel")
 	}
+	a, err := d.accessOf(ctx, caller)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.why != "" && in.Channel == "":
+		return nil, d.groundless(caller, a)
+	}
 	d.feed.catchUp(ctx)
 	r := &wire.ReachReply{Tier: wire.ReachNobody, StaleSince: d.feed.staleSince(time.Now())}
-	var err error
 	switch {
 	case in.To != "":
 		err = d.reachPrincipal(ctx, in.To, r)
 	case in.Role != "":
 		err = d.reachRole(ctx, in.Role, r)
 	default:
-		err = d.reachChannel(ctx, caller, in.Channel, r)
+		err = d.reachChannel(ctx, caller, a, in.Channel, r)
 	}
 	if err != nil {
 		return nil, d.refuse(ctx, "ask for reach", caller, err)

@@ -110,7 +110,9 @@ func TestReachOfANameThatAnEarlierLifeHolds(t *testing.T) {
 	ada, earlier := lifecycle("ada"), lifecycle("ada")
 	m.grantAs(t, ada, nil)
 	m.durables(t, ada, "")
-	c := m.caller(t, lifecycle("bob"))
+	bob := lifecycle("bob")
+	m.grantAs(t, bob, nil)
+	c := m.caller(t, bob)
 	m.beat(t, earlier, wire.StatusIdle, "")
 	m.flush(t)
 	if r := ask[wire.ReachReply](t, c, wire.CommandReach, wire.ReachRequest{To: "local.ada"}); r.Tier != wire.ReachStored || r.Live != 0 {
@@ -127,7 +129,7 @@ func TestReachOfANameThatAnEarlierLifeHolds(t *testing.T) {
 func TestReachWhileTheRosterIsStale(t *testing.T) {
 	cotaltest.Bubble(t, func(t *testing.T) {
 		m := cotaltest.New(t, nil)
-		agent(t, m, "bob", "")
+		bob := agent(t, m, "bob", "")
 		creds, err := m.Node().Authority().ServiceCredential(t.Context(), m.Space(), trust.Delivery, time.Hour)
 		if err != nil {
 			t.Fatal(err)
@@ -138,11 +140,28 @@ func TestReachWhileTheRosterIsStale(t *testing.T) {
 		}
 		defer nc.Close()
 		d := delivery.New(nc, m.Space(), nil) // never run: it heard nothing
-		r, err := delivery.ReachOf(t.Context(), d, wire.ReachRequest{To: "local.bob"})
+		r, err := delivery.ReachOf(t.Context(), d, bob.Identity().Lifecycle, wire.ReachRequest{To: "local.bob"})
 		if err != nil || r.StaleSince == 0 || r.Tier != wire.ReachStored || r.Reason != "whether it is there is not known at the moment" {
 			t.Errorf("reach = %+v, %v, want stale, and nobody called away", r, err)
 		}
 	})
+}
+
+// Who has no grant that stands learns nothing of anybody.
+func TestReachNeedsAGrant(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.serve(t, nil)
+	m.grantAs(t, lifecycle("ada"), nil)
+	gone := lifecycle("gone")
+	m.grantAs(t, gone, func(g *trust.Grant) { g.State = trust.GrantRetired })
+	for _, l := range []wire.Lifecycle{lifecycle("nobody"), gone, lifecycle("ada")} {
+		for _, in := range []wire.ReachRequest{{To: "local.ada"}, {Role: "reviewer"}, {Channel: "team"}} {
+			if r, err := try[wire.ReachReply](t, m.caller(t, l), wire.CommandReach, in); !errors.Is(err, wire.ErrPermissionDenied) {
+				t.Errorf("reach %+v of %s = %+v, %v, want permission-denied", in, l, r, err)
+			}
+		}
+	}
 }
 
 // Who may neither read nor post to a channel learns nothing about it.

@@ -50,13 +50,18 @@ func (d *Service) receipt(ctx context.Context, caller wire.Lifecycle, in wire.Re
 	if err != nil {
 		return nil, err
 	}
-	if why := v.access.why; why != "" {
-		e := wire.Errorf(wire.CodePermissionDenied, "ask about messages as %q: %s", caller.Principal, why)
-		e.Outcome = wire.OutcomeNotExecuted
-		e.Details = map[string]any{"principal": caller.Principal.String(), "missing": "an active grant"}
-		return nil, e
+	if v.access.why != "" {
+		return nil, d.groundless(caller, v.access)
 	}
 	return d.fate(ctx, caller, v, in)
+}
+
+// groundless is the refusal of a caller without a grant that stands.
+func (d *Service) groundless(caller wire.Lifecycle, a access) error {
+	e := wire.Errorf(wire.CodePermissionDenied, "ask about messages as %q: %s", caller.Principal, a.why)
+	e.Outcome = wire.OutcomeNotExecuted
+	e.Details = map[string]any{"principal": caller.Principal.String(), "missing": "an active grant"}
+	return e
 }
 
 // fate says what became of the message that in names, as far as v may know.

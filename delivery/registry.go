@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cotal-go/cotal/space"
@@ -21,7 +20,7 @@ type registry struct {
 	members *space.Members
 	cursors *space.Cursors
 
-	mu        sync.Mutex // guards those below; held while asking the broker
+	shared    shared // guards those below
 	records   followed[space.Membership]
 	positions followed[space.Cursor]
 	last      []wire.MemberInfo
@@ -36,8 +35,8 @@ func newRegistry(members *space.Members, cursors *space.Cursors) *registry {
 
 // all returns every life of a principal that has a membership, sorted by principal. The list must not be changed.
 func (r *registry) all(ctx context.Context) ([]wire.MemberInfo, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.shared.mu.Lock()
+	defer r.shared.mu.Unlock()
 	if !r.at.IsZero() && time.Since(r.at) < registryReuse {
 		return r.last, nil
 	}

@@ -48,7 +48,7 @@ type Service struct {
 	grants   *space.Grants
 	channels *space.Channels
 	counts   *counts
-	roles    *roles
+	grantees *grantees
 	notices  *notices
 	mentions *mentions
 	member   *membership
@@ -83,7 +83,7 @@ func New(nc *nats.Conn, s wire.Space, opts *Options) *Service {
 	}
 	d.counts = newCounts(js, s)
 	d.feed = newFeed(nc, js, o.Broker, s, d.serve, log)
-	d.roles, d.notices = newRoles(d.grants), newNotices(nc, js, s, d.serve, log)
+	d.grantees, d.notices = newGrantees(d.grants), newNotices(nc, js, s, d.serve, log)
 	d.mentions = newMentions(d)
 	d.member = newMembership(js, s)
 	live := newLiveView(o.Broker, s)
