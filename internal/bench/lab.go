@@ -118,6 +118,11 @@ func (c *closers) close() {
 
 // blast calls send n times from the workers and returns the first error.
 func blast(ctx context.Context, n int, send func(ctx context.Context) error) error {
+	return blastFrom(ctx, workers, n, send)
+}
+
+// blastFrom is blast with a number of senders.
+func blastFrom(ctx context.Context, workers, n int, send func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var left atomic.Int64

@@ -14,6 +14,9 @@ import (
 	"github.com/cotal-go/cotal/trust"
 )
 
+// pipeline is how many posts wait for their acknowledgement at a time where the raw side waits for none.
+const pipeline = 512
+
 // missed is how many messages a member catches up on, and reads as history.
 const missed = 10_000
 
@@ -65,7 +68,7 @@ func fanOut(members int) pair {
 		}
 		n := l.count(2_000)
 		return deliveries(ours, n, members, func(ctx context.Context) error {
-			return blast(ctx, n, func(ctx context.Context) error {
+			return blastFrom(ctx, pipeline, n, func(ctx context.Context) error {
 				_, err := sender.Post(ctx, channel, draft())
 				return err
 			})
