@@ -31,7 +31,7 @@
 //   - Arguments reach a handler only after they have been checked against the published schema. Describe publishes
 //     schemas under the digest of their canonical JSON; a caller may pin the digests it was written for.
 //   - An endpoint runs a bounded number of handlers, lets a bounded number of requests wait and refuses the rest as
-//     resource-exhausted. One principal gets a share. Health and describe are answered whatever the load.
+//     resource-exhausted. One principal gets a share, and principals take turns. Health and describe are answered whatever the load.
 //   - A handler that panics, overruns or returns an unknown error costs its caller an answer, never the process. The
 //     reason goes to the log; the caller gets the request ID.
 //   - Both sides move to a renewed connection without losing or repeating a request: AddConn and RemoveConn, Attach and

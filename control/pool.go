@@ -7,9 +7,11 @@ import (
 )
 
 // pool runs accepted jobs on a bounded number of goroutines, with a bounded queue before them. One principal may
-// hold only a share of it, so that a caller in a loop cannot lock the others out.
+// hold only a share of it, and run at most three quarters of what runs, and the queue is taken from the principals in
+// turn: so a caller in a loop cannot lock the others out, nor have them wait for more than what runs.
 type pool[J any] struct {
 	limit, depth, share int
+	each                int // jobs of one principal that may run
 	owner               func(J) wire.Principal
 	run                 func(J)
 	answer              func(j J, busy bool) // follows run, when the job is no longer counted; busy: others are
@@ -17,18 +19,28 @@ type pool[J any] struct {
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	running int
-	queue   fifo[J]
-	held    map[wire.Principal]int // running and queued jobs of each principal
-	parked  []chan J               // goroutines that wait for their next job
+	queued  int
+	stakes  map[wire.Principal]stake[J] // of those who have any job here
+	turns   fifo[wire.Principal]        // who has queued jobs, each once, the next first
+	parked  []chan J                    // goroutines that wait for their next job
 
 	wg sync.WaitGroup
+}
+
+// stake is what one principal has in the pool.
+type stake[J any] struct {
+	held, runs int // all its jobs, and those that run
+	queue      fifo[J]
 }
 
 // maxParked bounds the goroutines that a pool keeps between bursts. A parked one has its stack already grown.
 const maxParked = 16
 
 func newPool[J any](limit, depth, share int, owner func(J) wire.Principal, run func(J), answer func(J, bool)) *pool[J] {
-	return &pool[J]{limit: limit, depth: depth, share: share, owner: owner, run: run, answer: answer, held: map[wire.Principal]int{}}
+	return &pool[J]{
+		limit: limit, depth: depth, share: share, each: limit - limit/4, owner: owner, run: run, answer: answer,
+		stakes: map[wire.Principal]stake[J]{},
+	}
 }
 
 // verdict is the answer of submit.
@@ -47,20 +59,27 @@ func (p *pool[J]) submit(j J) verdict {
 	who := p.owner(j)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	l := p.stakes[who]
 	switch {
 	case p.closed:
 		return stopped
-	case p.held[who] >= p.share:
+	case l.held >= p.share:
 		return overShare
-	case p.running < p.limit:
+	case p.running < p.limit && l.runs < p.each: // then it has none that waits, see next
 		p.running++
+		l.runs++
 		p.start(j)
-	case p.queue.len() < p.depth:
-		p.queue.push(j)
+	case p.queued < p.depth:
+		if l.queue.len() == 0 {
+			p.turns.push(who)
+		}
+		l.queue.push(j)
+		p.queued++
 	default:
 		return crowded
 	}
-	p.held[who]++
+	l.held++
+	p.stakes[who] = l
 	return accepted
 }
 
@@ -95,16 +114,17 @@ type step[J any] struct {
 	busy       bool // other jobs run or wait
 }
 
-// next takes a job off the books and the following one from the queue.
+// next takes a job off the books and the following one from the queue. Who waits while not all run has its part of those
+// that run, so ending one lets at most one begin.
 func (p *pool[J]) next(done J, own chan J) (st step[J]) {
 	who := p.owner(done)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held[who]--; p.held[who] == 0 {
-		delete(p.held, who)
-	}
+	l := p.stakes[who]
+	l.held, l.runs = l.held-1, l.runs-1
+	p.put(who, l)
 	st.busy = p.running > 1
-	if st.job, st.more = p.queue.pop(); st.more {
+	if st.job, st.more = p.turn(); st.more {
 		return st
 	}
 	p.running--
@@ -115,11 +135,40 @@ func (p *pool[J]) next(done J, own chan J) (st step[J]) {
 	return st
 }
 
+// turn takes the first queued job of the first in turn who may run one more, and puts it last.
+func (p *pool[J]) turn() (j J, ok bool) {
+	for range p.turns.len() {
+		who, _ := p.turns.pop()
+		l := p.stakes[who]
+		if l.runs < p.each {
+			j, ok = l.queue.pop()
+			l.runs++
+			p.queued--
+			p.put(who, l)
+		}
+		if l.queue.len() > 0 {
+			p.turns.push(who)
+		}
+		if ok {
+			return j, true
+		}
+	}
+	return j, false
+}
+
+func (p *pool[J]) put(who wire.Principal, l stake[J]) {
+	if l.held == 0 {
+		delete(p.stakes, who)
+		return
+	}
+	p.stakes[who] = l
+}
+
 // load returns how many jobs run and wait.
 func (p *pool[J]) load() (running, queued int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.running, p.queue.len()
+	return p.running, p.queued
 }
 
 // close refuses further jobs. Those accepted still run; wait returns after them.

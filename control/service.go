@@ -37,7 +37,7 @@ type Options struct {
 	// Queue bounds the requests that wait for a handler; one more is refused as resource-exhausted. Default 256.
 	Queue int
 	// Share bounds the requests of one principal that run or wait. Default: a quarter of Concurrency + Queue,
-	// at least one.
+	// at least one. Whatever it is, one principal runs at most three quarters of Concurrency, and principals take turns.
 	Share int
 	// MaxDeadline bounds the time a request may take, whatever its caller grants. Default one minute.
 	MaxDeadline time.Duration

@@ -391,3 +391,84 @@ func TestSpacesAreApart(t *testing.T) {
 	wantCode(t, other.Call(t.Context(), sum, sumIn{}, nil), wire.CodeUnavailable, wire.OutcomeNotExecuted)
 	_ = other.Close()
 }
+
+// TestManyInFlightStarveNobody has one principal send as many requests as handlers run at a time, and more. Another's
+// is run at once, and of what waits the principals take turns.
+func TestManyInFlightStarveNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := broker(t)
+		started, release := slow(t, dial(t, srv), &control.Options{Concurrency: 32})
+		loop, other := caller(t, dial(t, srv), ada), caller(t, dial(t, srv), lifecycle("bob"))
+		var wg sync.WaitGroup
+		call := func(c *control.Caller) {
+			wg.Go(func() {
+				if err := c.Call(t.Context(), sum, nil, nil); err != nil {
+					t.Errorf("accepted call: %v", err)
+				}
+			})
+		}
+		for range 48 {
+			call(loop)
+		}
+		for range 24 {
+			<-started
+		}
+		synctest.Wait()
+		select {
+		case <-started:
+			t.Error("one principal runs more than three quarters of what runs")
+		default:
+		}
+		for range 9 { // the ninth waits, behind all of the other's
+			call(other)
+		}
+		for range 8 {
+			<-started
+		}
+		synctest.Wait()
+		close(release)
+		for range 48 - 24 + 1 {
+			<-started
+		}
+		wg.Wait()
+	})
+}
+
+// TestPrincipalsTakeTurns has one principal queue four requests before another queues two.
+func TestPrincipalsTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := broker(t)
+		var mu sync.Mutex
+		var order []string
+		gate := make(chan struct{})
+		s := control.New("com.acme.math", &control.Options{Concurrency: 1, Queue: 16, Share: 8})
+		s.Handle(control.Command{Name: "sum", Effect: control.Write}, func(_ context.Context, req *control.Request) (any, error) {
+			mu.Lock()
+			order = append(order, req.Caller.Actor)
+			mu.Unlock()
+			<-gate
+			return nil, nil
+		})
+		run(t, s, dial(t, srv))
+		var wg sync.WaitGroup
+		for _, c := range []struct {
+			life wire.Lifecycle
+			n    int
+		}{{ada, 5}, {lifecycle("bob"), 2}} {
+			who := caller(t, dial(t, srv), c.life)
+			for range c.n {
+				wg.Go(func() {
+					if err := who.Call(t.Context(), sum, nil, nil); err != nil {
+						t.Errorf("call of %s: %v", c.life.Actor, err)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		close(gate)
+		wg.Wait()
+		if got, want := strings.Join(order, " "), "ada ada bob ada bob ada ada"; got != want {
+			t.Errorf("order %q, want %q", got, want)
+		}
+	})
+}

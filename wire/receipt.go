@@ -71,7 +71,7 @@ type ReceiptReply struct {
 	// Stage is the least advanced one of the recipients, StageStored when there is none.
 	Stage Stage `json:"stage"`
 	// Recipients are the addressee, the role, or the channel's durable members and the mentioned. Members whose
-	// membership the caller may not see are counted in Hidden.
+	// membership the caller may not see are counted in Hidden, and so is everybody beyond 500.
 	Recipients []RecipientReceipt `json:"recipients"`
 	Hidden     int                `json:"hidden,omitempty"`
 }
