@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cotal-go/cotal"
@@ -59,7 +60,7 @@ func (u *up) already(ctx context.Context, e *command.Env, p *plan) (UpResult, er
 			Mode: modeOpen, Spaces: []SpaceLine{{Name: p.space, State: stateServing}}, Log: run.Log,
 		}, nil
 	}
-	res, err := p.heal(ctx, e, run)
+	res, err := u.heal(ctx, e, p, run)
 	res.Log = run.Log
 	return res, err
 }
@@ -101,7 +102,7 @@ func (p *plan) awaitRun(ctx context.Context) (*config.Run, error) {
 }
 
 // heal asks the node and makes it serve every space of the records.
-func (p *plan) heal(ctx context.Context, e *command.Env, run *config.Run) (UpResult, error) {
+func (u *up) heal(ctx context.Context, e *command.Env, p *plan, run *config.Run) (UpResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
 	node, err := p.dial(ctx, e, run)
@@ -112,6 +113,9 @@ func (p *plan) heal(ctx context.Context, e *command.Env, run *config.Run) (UpRes
 	st, err := node.Status(ctx)
 	if err != nil {
 		return UpResult{}, p.mute(run, err)
+	}
+	if err := u.misplaced(st); err != nil {
+		return UpResult{}, err
 	}
 	healed, err := p.serveAll(ctx, node, st)
 	if err != nil {
@@ -194,11 +198,22 @@ func (p *plan) mute(run *config.Run, err error) error {
 		"end it and start again: cotal down && cotal up --detach")
 }
 
+// misplaced refuses --no-delivery, given or denied, when the running mesh has it otherwise.
+func (u *up) misplaced(st cotal.Status) error {
+	for _, s := range st.Spaces {
+		if apart := s.Delivery == stateElsewhere; u.placed && apart != u.apart {
+			return clash("--no-delivery", strconv.FormatBool(u.apart), strconv.FormatBool(apart))
+		}
+	}
+	return nil
+}
+
+func clash(flag, want, have string) error {
+	return command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "the mesh runs already with %s %s, not %s", flag, have, want), "restart it to change that: cotal down, then up again")
+}
+
 // differs refuses flags that the running mesh does not have: a running listener is never rebound.
 func (p *plan) differs(u *up, run *config.Run) error {
-	clash := func(flag, want, have string) error {
-		return command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "the mesh runs already with %s %s, not %s", flag, have, want), "restart it to change that: cotal down, then up again")
-	}
 	s, err := p.project.Settings()
 	if err != nil {
 		return err

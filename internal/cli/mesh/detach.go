@@ -55,7 +55,7 @@ func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan) error {
 	if err := cmd.Start(); err != nil {
 		return wire.Errorf(wire.CodeInternal, "start in the background: %v", err)
 	}
-	res, err := await(ctx, out, cmd, p, u.wait)
+	res, err := u.await(ctx, out, cmd, p)
 	if err != nil {
 		return err
 	}
@@ -114,8 +114,8 @@ func (u *up) args(e *command.Env) []string {
 	if u.open {
 		args = append(args, "--open")
 	}
-	if u.apart {
-		args = append(args, "--no-delivery")
+	if u.placed {
+		add("no-delivery", strconv.FormatBool(u.apart))
 	}
 	if e.Verbose {
 		args = append(args, "--verbose")
@@ -124,9 +124,12 @@ func (u *up) args(e *command.Env) []string {
 }
 
 // await reads the answer of the child. Its end without one means that it died.
-func await(ctx context.Context, out io.Reader, cmd *exec.Cmd, p *plan, limit time.Duration) (*UpResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+func (u *up) await(ctx context.Context, out io.Reader, cmd *exec.Cmd, p *plan) (*UpResult, error) {
+	limit := time.NewTimer(u.wait)
+	defer limit.Stop()
+	starting := func(code wire.Code, said string) error {
+		return command.Hint(wire.Errorf(code, said, p.project.Root, cmd.Process.Pid), "look again with: cotal status", "once it is up, stop it with: cotal down", "its log: "+p.project.LogFile())
+	}
 	type read struct {
 		line []byte
 		err  error
@@ -139,9 +142,10 @@ func await(ctx context.Context, out io.Reader, cmd *exec.Cmd, p *plan, limit tim
 	select {
 	case r := <-got:
 		return decode(r.line, r.err, cmd, p)
+	case <-limit.C:
+		return nil, starting(wire.CodeDeadlineExceeded, "the mesh of %q (pid %d) is still starting, and goes on")
 	case <-ctx.Done():
-		return nil, command.Hint(wire.Errorf(wire.CodeDeadlineExceeded, "the mesh of %q (pid %d) is still starting", p.project.Root, cmd.Process.Pid),
-			"look again with: cotal status", "its log: "+p.project.LogFile())
+		return nil, starting(wire.CodeCancelled, "cancelled; the mesh of %q (pid %d) goes on starting")
 	}
 }
 
@@ -168,8 +172,10 @@ func decode(line []byte, err error, cmd *exec.Cmd, p *plan) (*UpResult, error) {
 	return a.Result, nil
 }
 
-// runReporting is the child's side: one line on standard output, and nothing after it, for nobody reads it then.
+// runReporting is the child's side: one line on standard output, and nothing after it, for nobody reads it then. The parent
+// may be gone by the time of the line; the mesh runs all the same.
 func (u *up) runReporting(ctx context.Context, e *command.Env) error {
+	process.Orphan()
 	reported := false
 	tell := func(a answer) error {
 		reported = true
@@ -177,9 +183,7 @@ func (u *up) runReporting(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return fmt.Errorf("encode answer: %w", err)
 		}
-		if _, err := e.Stdout.Write(append(line, '\n')); err != nil {
-			return fmt.Errorf("answer the starting process: %w", err)
-		}
+		_, _ = e.Stdout.Write(append(line, '\n'))
 		return nil
 	}
 	err := u.serve(ctx, e, tell)

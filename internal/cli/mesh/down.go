@@ -77,6 +77,9 @@ func (d *down) Run(ctx context.Context, e *command.Env) error {
 	if e.Flags.Creds != "" {
 		return command.Usagef("--creds does not reach the node; down works from the project's trust records")
 	}
+	if d.wait <= 0 {
+		return command.Usagef("--wait %s: want more than 0s", d.wait)
+	}
 	t, err := target.Open(e)
 	if err != nil {
 		return err

@@ -41,6 +41,7 @@ type up struct {
 	cert, key string
 	open      bool
 	apart     bool  // delivery runs in processes of its own
+	placed    bool  // the command line says whether it does
 	strict    *bool // nil: as the project remembers
 	storeDir  string
 	wait      time.Duration
@@ -70,6 +71,7 @@ func NewUp(t *command.Tree) *cobra.Command {
 		if c.Flags().Changed("strict") {
 			u.strict = &strict
 		}
+		u.placed = c.Flags().Changed("no-delivery")
 	}
 	return c
 }
@@ -78,6 +80,9 @@ func NewUp(t *command.Tree) *cobra.Command {
 func (u *up) Run(ctx context.Context, e *command.Env) error {
 	if u.report {
 		return u.runReporting(ctx, e)
+	}
+	if u.wait <= 0 {
+		return command.Usagef("--wait %s: want more than 0s", u.wait)
 	}
 	p, err := u.newPlan(e)
 	if err != nil {

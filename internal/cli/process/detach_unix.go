@@ -5,8 +5,13 @@ package process
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
 )
+
+// Orphan makes this process outlive the reader of its standard output: a write that nobody reads is then an error like any
+// other, and does not end the process.
+func Orphan() { signal.Ignore(syscall.SIGPIPE) }
 
 var stopSignal os.Signal = syscall.SIGTERM
 

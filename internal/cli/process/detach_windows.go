@@ -11,6 +11,9 @@ import (
 // stopSignal is Kill: Windows has no request to end that reaches a process without a console.
 var stopSignal = os.Kill
 
+// Orphan makes this process outlive the reader of its standard output. Here a write that nobody reads is an error already.
+func Orphan() {}
+
 // Detach starts the child without a console and in a group of its own, so that closing the terminal or Ctrl-C in
 // it does not reach it.
 func Detach(cmd *exec.Cmd) {

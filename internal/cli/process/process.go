@@ -4,7 +4,8 @@
 // Start with [Self] in the process that is to be found again, store the [Identity], and hand it to [Running],
 // [Identity.Stop], [Identity.Kill] or [Wait] later. It promises that a signal is never sent to a process whose
 // start time differs from the recorded one. On systems where the start time cannot be read it refuses with
-// errors.ErrUnsupported. [Detach] prepares a child that outlives the terminal. All functions are safe for
+// errors.ErrUnsupported. [Detach] prepares a child that outlives the terminal; the child
+// calls [Orphan]. All functions are safe for
 // concurrent use.
 package process
 
