@@ -7,19 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/cotal-go/cotal/wire"
-)
-
-const (
-	// clearedPart is the part of the bucket of cursors, one in so many, that positions leave alone: what operators clear is
-	// noted there.
-	clearedPart = 8
-	// roomReuse is how long it is believed how much room there is.
-	roomReuse = time.Second
-	// recordOverhead bounds what the broker adds to a record: lengths, time, checksum and the header with the revision.
-	recordOverhead = 128
 )
 
 // Move is one step of a position.
@@ -91,35 +80,11 @@ func (c *Cursors) write(ctx context.Context, what string, m Move, most, had int)
 		grows = len(body) + len(c.table.prefix) + len(key) + recordOverhead
 	}
 	if grows > 0 {
-		if err := c.take(ctx, what, int64(grows)); err != nil {
+		if err := c.room.take(ctx, what, int64(grows)); err != nil {
 			return 0, err
 		}
 	}
 	return c.table.putBody(ctx, what, key, body, m.Revision)
-}
-
-// take takes room out of the bucket, or refuses when there is none but for what is reserved.
-func (c *Cursors) take(ctx context.Context, what string, size int64) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if size > c.free || time.Since(c.asked) > roomReuse {
-		ctx, cancel := bounded(ctx)
-		defer cancel()
-		st, err := c.table.js.Stream(ctx, c.table.stream)
-		if err != nil {
-			return translate(what, err)
-		}
-		info := st.CachedInfo()
-		c.asked, c.free = time.Now(), math.MaxInt64
-		if most := info.Config.MaxBytes; most > 0 {
-			c.free = most - most/clearedPart - int64(info.State.Bytes)
-		}
-	}
-	if size > c.free {
-		return wire.Errorf(wire.CodeResourceExhausted, "%s: the store of positions is full; an operator has to end members or make it larger", what)
-	}
-	c.free -= size
-	return nil
 }
 
 // cursorRecord is the value of a key. At holds the floor in eight bytes, and for each range how far it begins after the end of

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -114,18 +112,17 @@ func (c Cursor) valid() bool {
 }
 
 // Cursors is the store of the positions of a space's members: one for each membership, and one for the mentions of each
-// life of a principal. Reads of one go to the leader, writes are compare-and-swap.
+// life of a principal. Reads of one go to the leader, writes are compare-and-swap. What is spared of its bucket is room for
+// what operators clear, which is noted there.
 type Cursors struct {
 	table table
-
-	mu    sync.Mutex // guards those below; held while asking the broker
-	free  int64      // bytes that positions may take yet
-	asked time.Time
+	room  room
 }
 
 // NewCursors returns the cursors of s. It asks the broker nothing.
 func NewCursors(js jetstream.JetStream, s wire.Space) *Cursors {
-	return &Cursors{table: newTable(js, wire.CursorsBucket(s))}
+	t := newTable(js, wire.CursorsBucket(s))
+	return &Cursors{table: t, room: room{table: t, full: "the store of positions"}}
 }
 
 // mentionsKey stands in the place of a pattern's key; no pattern has it.
