@@ -210,7 +210,7 @@ func (d *Service) enter(ctx context.Context, caller wire.Lifecycle, pattern stri
 	for try := 0; ; try++ {
 		m, rev, cursor, err := d.stored(ctx, caller, pattern)
 		if errors.Is(err, wire.ErrNotFound) {
-			m, err = space.Membership{Lifecycle: caller, Pattern: pattern}, d.roomFor(ctx, caller)
+			m, err = space.Membership{Lifecycle: caller, Pattern: pattern}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -221,7 +221,7 @@ func (d *Service) enter(ctx context.Context, caller wire.Lifecycle, pattern stri
 		}
 		open, resumed := m.Open()
 		if !resumed {
-			m = m.After(cursor.Floor).Joined(b.Last)
+			m = m.Waiting(cursor).Joined(b.Last)
 			gen, err := d.member.members.Put(ctx, m, rev)
 			if err := raced(err); errors.Is(err, errRaced) {
 				if try < maxTries {
@@ -274,18 +274,6 @@ func (d *Service) stored(ctx context.Context, l wire.Lifecycle, pattern string) 
 	}
 	cursor, _, err := d.member.cursors.Get(ctx, l, pattern)
 	return m, rev, cursor, err
-}
-
-// roomFor refuses one membership more than there may be. Several at once may get in together: it bounds what one life can
-// store, not a promise.
-func (d *Service) roomFor(ctx context.Context, l wire.Lifecycle) error {
-	n, err := d.member.members.Count(ctx, l)
-	if err != nil || n < wire.MaxMemberships {
-		return err
-	}
-	e := wire.Errorf(wire.CodeResourceExhausted, "join as %q: it has %d memberships, at most %d; leave one first", l.Principal, n, wire.MaxMemberships)
-	e.Details = map[string]any{"used": n, "allowed": wire.MaxMemberships}
-	return e
 }
 
 func (d *Service) leave(ctx context.Context, caller wire.Lifecycle, in wire.LeaveRequest) (*wire.LeaveReply, error) {

@@ -217,7 +217,7 @@ func TestOneLifeHasABoundedNumberOfMemberships(t *testing.T) {
 		}
 	}
 	_, err := try[wire.JoinReply](t, ada.Caller, wire.CommandJoin, wire.JoinRequest{Pattern: "more"})
-	refused(t, "one more", err, wire.ErrExhausted)
+	exhausted(t, "one more", err, wire.MaxMemberships, "leave one first")
 	ada.join(t, "c0")
 	ada.leave(t, wire.LeaveRequest{Pattern: "c0", Discard: true})
 	ada.join(t, "more")
@@ -234,7 +234,7 @@ func TestIntervalsOfOneMembershipAreBounded(t *testing.T) {
 		ada.leave(t, wire.LeaveRequest{Pattern: "general"})
 	}
 	_, err := try[wire.JoinReply](t, ada.Caller, wire.CommandJoin, wire.JoinRequest{Pattern: "general"})
-	refused(t, "one more", err, wire.ErrExhausted)
+	exhausted(t, "one more", err, space.MaxSpans, "handle it, or leave and discard it")
 	ada.ack(t, "general", gen, 10)
 	ada.join(t, "general")
 	if got, _, err := space.NewMembers(m.js, lab).Get(ctxFor(t), ada.life, "general"); err != nil || len(got.Spans) != space.MaxSpans-10+1 {

@@ -14,7 +14,8 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// MaxSpans bounds the intervals of one membership.
+// MaxSpans bounds the intervals of one membership in which something waits: a record takes some six KiB with the longest
+// pattern.
 const MaxSpans = 64
 
 // Span is one interval of a membership: the messages of the channel stream after Join, up to and with Leave.
@@ -81,9 +82,9 @@ func (m Membership) Left(at uint64) Membership {
 	return m
 }
 
-// After returns m without the spans that lie at or below floor as a whole.
-func (m Membership) After(floor uint64) Membership {
-	m.Spans = slices.DeleteFunc(slices.Clone(m.Spans), func(s Span) bool { return s.Leave != 0 && s.Leave <= floor })
+// Waiting returns m without the spans that are closed and handled as a whole.
+func (m Membership) Waiting(c Cursor) Membership {
+	m.Spans = slices.DeleteFunc(slices.Clone(m.Spans), func(s Span) bool { return s.Leave != 0 && c.Past(s.Join+1) > s.Leave })
 	return m
 }
 
@@ -92,13 +93,19 @@ func (m Membership) check() error {
 	if err := wire.ValidatePattern(m.Pattern); err != nil {
 		return err
 	}
-	if n := len(m.Spans); n == 0 || n > MaxSpans {
-		return wire.Errorf(wire.CodeResourceExhausted, "membership of %q in %q has %d intervals, 1 to %d allowed", m.Lifecycle.Principal, m.Pattern, n, MaxSpans)
+	switch n := len(m.Spans); {
+	case n == 0:
+		return wire.Errorf(wire.CodeInternal, "membership of %q in %q has no interval", m.Lifecycle.Principal, brief(m.Pattern))
+	case n > MaxSpans:
+		e := wire.Errorf(wire.CodeResourceExhausted, "membership of %q in %q: in %d intervals something waits, at most %d; handle it, or leave and discard it",
+			m.Lifecycle.Principal, brief(m.Pattern), n-1, MaxSpans)
+		e.Details = map[string]any{"used": n - 1, "allowed": MaxSpans}
+		return e
 	}
 	end := uint64(0)
 	for i, s := range m.Spans {
 		if s.Join < end || s.Leave != 0 && s.Leave < s.Join || s.Leave == 0 && i < len(m.Spans)-1 {
-			return wire.Errorf(wire.CodeInternal, "membership of %q in %q has intervals out of order", m.Lifecycle.Principal, m.Pattern)
+			return wire.Errorf(wire.CodeInternal, "membership of %q in %q has intervals out of order", m.Lifecycle.Principal, brief(m.Pattern))
 		}
 		end = s.Leave
 	}
@@ -113,18 +120,16 @@ func PatternKey(pattern string) string {
 
 // Members is the store of durable memberships of a space. Reads of one go to the leader, so they see every write
 // that was acknowledged; writes are compare-and-swap.
-type Members struct{ table table }
+type Members struct {
+	table    table
+	room     room
+	underway underway
+}
 
 // NewMembers returns the memberships of s. It asks the broker nothing.
 func NewMembers(js jetstream.JetStream, s wire.Space) *Members {
-	return &Members{newTable(js, wire.MembersBucket(s))}
-}
-
-// memberRecord is the value of a key.
-type memberRecord struct {
-	V       int    `json:"v"`
-	Pattern string `json:"pattern"`
-	Spans   []Span `json:"spans"`
+	t := newTable(js, wire.MembersBucket(s))
+	return &Members{table: t, room: room{table: t, full: "the store of memberships"}}
 }
 
 // Get returns the membership of l in pattern and its revision.
@@ -136,7 +141,7 @@ func (m *Members) Get(ctx context.Context, l wire.Lifecycle, pattern string) (Me
 	}
 	r, err := m.table.get(ctx, memberKey(l, pattern))
 	if errors.Is(err, wire.ErrNotFound) {
-		return Membership{}, 0, wire.Errorf(wire.CodeNotFound, "read membership of %q in %q: there is none", l.Principal, pattern)
+		return Membership{}, 0, wire.Errorf(wire.CodeNotFound, "read membership of %q in %q: there is none", l.Principal, brief(pattern))
 	}
 	if err != nil {
 		return Membership{}, 0, err
@@ -146,10 +151,10 @@ func (m *Members) Get(ctx context.Context, l wire.Lifecycle, pattern string) (Me
 }
 
 // Put replaces the membership that has revision rev, 0 for none, and returns the new revision, which is also the
-// generation of a span that had none.
+// generation of a span that had none. In a full bucket what takes no more than before is still written, as each leave does.
 //
-// Errors: conflict when the record changed meanwhile; resource-exhausted for more than MaxSpans spans and for a full
-// bucket.
+// Errors: conflict when the record changed meanwhile; resource-exhausted for more than MaxSpans spans, for a join beyond
+// wire.MaxMemberships or wire.MaxMembershipBytes of the life, and for one in a full bucket.
 func (m *Members) Put(ctx context.Context, ms Membership, rev uint64) (uint64, error) {
 	if err := ms.Lifecycle.Validate(); err != nil {
 		return 0, err
@@ -157,15 +162,26 @@ func (m *Members) Put(ctx context.Context, ms Membership, rev uint64) (uint64, e
 	if err := ms.check(); err != nil {
 		return 0, err
 	}
-	what := fmt.Sprintf("write membership of %q in %q", ms.Lifecycle.Principal, ms.Pattern)
-	return m.table.put(ctx, what, memberKey(ms.Lifecycle, ms.Pattern), memberRecord{1, ms.Pattern, ms.Spans}, rev)
+	what := fmt.Sprintf("write membership of %q in %q", ms.Lifecycle.Principal, brief(ms.Pattern))
+	body, err := ms.encode()
+	if err != nil {
+		return 0, wire.Errorf(wire.CodeInternal, "%s: %v", what, err)
+	}
+	if _, joins := ms.Open(); joins || rev == 0 {
+		done, err := m.admit(ctx, what, ms, body, rev)
+		if err != nil {
+			return 0, err
+		}
+		defer done()
+	}
+	return m.table.putBody(ctx, what, memberKey(ms.Lifecycle, ms.Pattern), padded(body, rev), rev)
 }
 
 // Remove removes the membership that has revision rev.
 //
 // Errors: conflict when it changed meanwhile or is gone.
 func (m *Members) Remove(ctx context.Context, l wire.Lifecycle, pattern string, rev uint64) error {
-	return m.table.remove(ctx, fmt.Sprintf("remove membership of %q in %q", l.Principal, pattern), rev)
+	return m.table.remove(ctx, fmt.Sprintf("remove membership of %q in %q", l.Principal, brief(pattern)), rev)
 }
 
 // Of returns the memberships of one life of a principal, sorted by pattern. Like [Members.All] it need not see what
@@ -254,12 +270,15 @@ func (m *Members) decode(subject string, rev uint64, data []byte) (Membership, e
 	if err == nil {
 		err = wire.Decode(data, &rec, recordSize)
 	}
+	if err == nil {
+		err = rec.unpack()
+	}
 	out := Membership{Lifecycle: l, Pattern: rec.Pattern, Spans: rec.Spans}
 	if err == nil {
 		err = out.check()
 	}
-	if err == nil && (rec.V != 1 || PatternKey(rec.Pattern) != hash) {
-		err = wire.Errorf(wire.CodeInternal, "version %d, pattern %q", rec.V, rec.Pattern)
+	if err == nil && PatternKey(rec.Pattern) != hash {
+		err = wire.Errorf(wire.CodeInternal, "pattern %q", rec.Pattern)
 	}
 	if err != nil {
 		return Membership{}, wire.Errorf(wire.CodeInternal, "read membership %q: %v", key, err)

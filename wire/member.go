@@ -17,6 +17,9 @@ const TopicMembership = "membership"
 const (
 	// MaxMemberships is the most patterns one lifecycle is a durable member of at a time.
 	MaxMemberships = 512
+	// MaxMembershipBytes bounds what their records take together: the pattern of each and 32 bytes for each of its intervals,
+	// and at most some 500 for names and the broker's own.
+	MaxMembershipBytes = 256 << 10
 	// MaxPullPage is the largest PullRequest.Limit and the default.
 	MaxPullPage = 5000
 	// MaxHandledRanges is the most ranges of AckRequest.Handled.
@@ -36,7 +39,8 @@ type SequenceRange struct {
 //
 // A client subscribes to the live copies first and joins then, so that nothing falls between. Errors: permission-denied
 // when the caller's read list does not cover the pattern, with the details of HistoryRequest; resource-exhausted
-// beyond MaxMemberships, and when there is no room for the position.
+// beyond MaxMemberships or MaxMembershipBytes, when something waits in 64 intervals of the membership that were left, and when
+// the store of memberships or positions is full.
 type JoinRequest struct {
 	// Pattern is a channel or a pattern of channels.
 	Pattern string `json:"pattern"`
