@@ -11,7 +11,7 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// A directory tells whom a mention means. One goroutine uses it.
+// A directory tells whom a mention means. Several goroutines may use one.
 type directory interface {
 	// sync brings the directory up to every grant that was acknowledged before the call. Without it nothing may be
 	// looked up: from half of the names one that several share looks like that of one.
@@ -46,6 +46,8 @@ func resolve(d directory, name string, now time.Time) (l wire.Lifecycle, holders
 // writing, so what it costs is what was written since.
 type grantNames struct {
 	grants *space.Grants
+
+	shared shared // guards the two below
 	after  uint64
 	byName map[string][]holder
 }
@@ -62,10 +64,22 @@ func newGrantNames(g *space.Grants) *grantNames {
 }
 
 func (n *grantNames) sync(ctx context.Context) error {
+	unlock, err := n.shared.look(func() error { return n.follow(ctx) })
+	if err != nil {
+		return err
+	}
+	unlock()
+	return nil
+}
+
+func (n *grantNames) follow(ctx context.Context) error {
 	after, err := n.grants.Changes(ctx, n.after, n.take)
-	if err == nil && after < n.after { // the bucket was made anew
-		n.byName, n.after = map[string][]holder{}, 0
-		after, err = n.grants.Changes(ctx, 0, n.take)
+	if err == nil && after < n.after { // the bucket was made anew; whoever looks meanwhile must not see half of it
+		anew := newGrantNames(n.grants)
+		if after, err = n.grants.Changes(ctx, 0, anew.take); err != nil {
+			return err
+		}
+		n.byName = anew.byName
 	}
 	n.after = after
 	return err
@@ -90,6 +104,8 @@ func (n *grantNames) take(p wire.Principal, grant *trust.Grant) {
 }
 
 func (n *grantNames) holders(actor string, now time.Time) []wire.Lifecycle {
+	n.shared.mu.Lock()
+	defer n.shared.mu.Unlock()
 	var out []wire.Lifecycle
 	for _, h := range n.byName[actor] {
 		if h.expires.IsZero() || now.Before(h.expires) {
@@ -100,6 +116,8 @@ func (n *grantNames) holders(actor string, now time.Time) []wire.Lifecycle {
 }
 
 func (n *grantNames) reads(l wire.Lifecycle, channel string) bool {
+	n.shared.mu.Lock()
+	defer n.shared.mu.Unlock()
 	return slices.ContainsFunc(n.byName[strings.ToLower(l.Actor)], func(h holder) bool { return h.life == l && matches(h.read, channel) })
 }
 

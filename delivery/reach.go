@@ -188,6 +188,9 @@ func (d *Service) reach(ctx context.Context, caller wire.Lifecycle, in wire.Reac
 	if chosen != 1 {
 		return nil, wire.Errorf(wire.CodeBadRequest, "ask for reach: want exactly one of to, role and channel")
 	}
+	if err := checkMentions(in); err != nil {
+		return nil, err
+	}
 	a, err := d.accessOf(ctx, caller)
 	switch {
 	case err != nil:
@@ -204,6 +207,9 @@ func (d *Service) reach(ctx context.Context, caller wire.Lifecycle, in wire.Reac
 		err = d.reachRole(ctx, in.Role, r)
 	default:
 		err = d.reachChannel(ctx, caller, a, in.Channel, r)
+		if err == nil && len(in.Mentions) > 0 { // of the names it tells only who may read or post there
+			r.Mentions, err = d.reachMentions(ctx, caller, in.Channel, in.Mentions)
+		}
 	}
 	if err != nil {
 		return nil, d.refuse(ctx, "ask for reach", caller, err)

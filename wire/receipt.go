@@ -105,9 +105,11 @@ type ReachRequest struct {
 	To      string `json:"to,omitempty"`
 	Role    string `json:"role,omitempty"`
 	Channel string `json:"channel,omitempty"`
+	// Mentions are names as a message to Channel would carry them, at most [MaxMentioned].
+	Mentions []string `json:"mentions,omitempty"`
 }
 
-// Values of ReachReply.Tier.
+// Values of ReachReply.Tier and MentionReach.Tier.
 const (
 	// ReachLive: somebody is there and is given it at once.
 	ReachLive = "live"
@@ -130,6 +132,34 @@ type ReachReply struct {
 	Waiting uint64 `json:"waiting,omitempty"`
 	// StaleSince is as in RosterReply.
 	StaleSince int64 `json:"staleSince,omitempty"`
+	// Mentions are the names that were asked about, in that order.
+	Mentions []MentionReach `json:"mentions,omitempty"`
+}
+
+// Values of MentionReach.Reason. The first four go with ReachNobody, the others with ReachStored.
+const (
+	// MentionUnknown: nobody is called so.
+	MentionUnknown = "unknown"
+	// MentionAmbiguous: several are called so, and none is meant. A principal in dot form means one.
+	MentionAmbiguous = "ambiguous"
+	// MentionUnread: it may not read the channel.
+	MentionUnread = "may not read"
+	// MentionSelf: it is who asked. Nobody is told of its own mention.
+	MentionSelf = "self"
+	// MentionOffline: it is not there, and is told when it comes back.
+	MentionOffline = "offline"
+	// MentionUnsure: whether it is there is not known at the moment.
+	MentionUnsure = "unsure"
+)
+
+// MentionReach says whom a mention means and whether it is told.
+type MentionReach struct {
+	Name string `json:"name"`
+	// Principal (dot form) is set when the name means one.
+	Principal string `json:"principal,omitempty"`
+	Tier      string `json:"tier"`
+	// Reason says why it is not live.
+	Reason string `json:"reason,omitempty"`
 }
 
 // InboxRequest lists the direct messages that wait for a principal. Operators only; a participant reads its own queue.

@@ -133,6 +133,9 @@ type SendResult struct {
 	// Live counts who is there to read it, Stored who gets it later.
 	Live   int `json:"live"`
 	Stored int `json:"stored"`
+	// Mentions says of each name that is mentioned in a channel whom it means and whether it is told; absent when nobody
+	// could say.
+	Mentions []wire.MentionReach `json:"mentions,omitempty"`
 	// Recipient is what the roster said about the peer of a direct message when it was sent.
 	Recipient string `json:"recipient,omitempty"`
 	// Holders is how many names were granted the role that was asked; absent when there were no records to look into.
@@ -154,6 +157,9 @@ func (r SendResult) human(p *command.Printer) {
 		line += ", stored before"
 	}
 	p.Line("%s; %s", line, r.outlook)
+	if len(r.Mentions) > 0 {
+		p.Line("  %s", view.Mentioned(r.To, r.Mentions))
+	}
 	p.Line("  %s", p.Dim("from "+r.From+" in space "+string(r.Space)+", id "+command.Safe(r.Receipt)))
 }
 
@@ -195,8 +201,9 @@ func (s *send) dispatch(ctx context.Context, t *target.Target, ep *endpoint.Endp
 		if err := wire.ValidateChannel(res.To); err != nil {
 			return endpoint.Receipt{}, err
 		}
-		r := target.Reach(ctx, ep, wire.ReachRequest{Channel: res.To})
+		r := target.ReachChannel(ctx, ep, res.To, d.Mentions)
 		reached(r)
+		res.Mentions = r.Mentions
 		res.outlook = view.ToChannel(r)
 		return ep.Post(ctx, res.To, d)
 	case view.KindRole:

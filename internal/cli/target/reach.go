@@ -38,6 +38,23 @@ func Reach(ctx context.Context, ep *endpoint.Endpoint, req wire.ReachRequest) wi
 	return r
 }
 
+// MentionBeyond is the reason of a mention that has no effect because as many as count come before it.
+const MentionBeyond = "beyond"
+
+// ReachChannel is Reach of a channel, with what becomes of mentions. Of those that a message has too many of it says so
+// without asking.
+func ReachChannel(ctx context.Context, ep *endpoint.Endpoint, channel string, mentions []string) wire.ReachReply {
+	counting := min(len(mentions), wire.MaxMentioned)
+	r := Reach(ctx, ep, wire.ReachRequest{Channel: channel, Mentions: mentions[:counting]})
+	if len(r.Mentions) == 0 { // nobody could say
+		return r
+	}
+	for _, name := range mentions[counting:] {
+		r.Mentions = append(r.Mentions, wire.MentionReach{Name: name, Tier: wire.ReachNobody, Reason: MentionBeyond})
+	}
+	return r
+}
+
 // ReachPeer is FindPeer, and who would get a message to the peer. Without the records of the project delivery says whether
 // the peer exists.
 //
