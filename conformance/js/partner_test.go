@@ -58,9 +58,14 @@ type partner struct {
 func newPartner(t *testing.T, m *cotaltest.Mesh) *partner {
 	p := &partner{mesh: m, dir: t.TempDir(), wesCard: m.Credentials(t, "wes", &cotaltest.Peer{Role: "reviewer"})}
 	p.bob = m.Endpoint(t, "bob", &cotaltest.Peer{Options: endpoint.Options{Name: "Bob", OnEvent: func(ev endpoint.Event) {
-		if d, ok := ev.(endpoint.EventDropped); ok {
+		switch d := ev.(type) {
+		case endpoint.EventDropped:
 			p.dropped.put(d)
-		} else {
+		case endpoint.EventUndelivered:
+			if d.Recipient.Reason != "no use" { // which the client says when it ends redelivery
+				t.Errorf("bob: %v", ev)
+			}
+		default:
 			t.Errorf("bob: %v", ev)
 		}
 	}}})
