@@ -75,8 +75,9 @@ type backlog struct {
 }
 
 type heldMsg struct {
-	f *feed
-	m *nats.Msg
+	f    *feed
+	m    *nats.Msg
+	torn bool // something between it and the one before may be missing
 }
 
 // reader is what differs between a membership and mentions.
@@ -331,19 +332,20 @@ func (b *backlog) owns(sub *nats.Subscription) bool {
 }
 
 // keep holds a live message back, and is false when the backlog is not behind any more.
-func (b *backlog) keep(f *feed, m *nats.Msg) bool {
+func (b *backlog) keep(h heldMsg) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.behind.Load() {
 		return false
 	}
-	if f.n > b.feed.n {
-		b.feed = f
+	if h.f.n > b.feed.n {
+		b.feed = h.f
 	}
-	b.held = append(b.held, heldMsg{f, m})
-	b.heldBytes += m.Size()
+	b.held = append(b.held, h)
+	b.heldBytes += h.m.Size()
 	for len(b.held) > maxHeld || b.heldBytes > maxHeldBytes && len(b.held) > 1 {
 		b.dropHeldLocked()
+		b.held[0].torn = true
 		b.again = true
 	}
 	return true

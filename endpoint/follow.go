@@ -38,6 +38,33 @@ func (s *Subscription) since(f *feed, sub *nats.Subscription) continuity {
 	return continuity{f, f.l.nc.Stats().Reconnects, dropped}
 }
 
+// lapse finds where in a feed something may be missing. Its counters tell at once of what was lost, while messages that came
+// before it wait to be received still: until those were, it is not known between which of them the loss is. The feed's
+// goroutine uses it.
+type lapse struct {
+	begun      bool
+	reconnects uint64
+	dropped    int
+	unsure     int // messages before each of which something may be missing
+}
+
+// torn is called for each message in turn, and reports whether something between it and the one before may be missing.
+func (f *feed) torn(sub *nats.Subscription) bool {
+	reconnects := f.l.nc.Stats().Reconnects
+	dropped, err := sub.Dropped()
+	waiting, _, _ := sub.Pending() // asked for last, so that all that came before a loss is counted
+	l := &f.lapse
+	if !l.begun || l.reconnects != reconnects || l.dropped != dropped || err != nil {
+		l.begun, l.reconnects, l.dropped = true, reconnects, dropped
+		l.unsure = max(l.unsure, max(waiting, 0)+1)
+	}
+	if l.unsure == 0 {
+		return false
+	}
+	l.unsure--
+	return true
+}
+
 // newest returns the continuity of the newest feed.
 func (m *Membership) newest() continuity {
 	m.mu.Lock()
@@ -48,36 +75,37 @@ func (m *Membership) newest() continuity {
 
 // receive takes a live message.
 func (m *Membership) receive(f *feed, msg *nats.Msg) {
-	if m.behind.Load() && m.keep(f, msg) {
+	h := heldMsg{f, msg, f.torn(msg.Sub)}
+	if m.behind.Load() && m.keep(h) {
 		return
 	}
 	m.sub.run.Lock()
 	defer m.sub.run.Unlock()
-	if m.sub.left.Load() || m.behind.Load() && m.keep(f, msg) {
+	if m.sub.left.Load() || m.behind.Load() && m.keep(h) {
 		return
 	}
-	if !m.stream(f, msg) {
+	if !m.stream(h) {
 		m.fall()
-		m.keep(f, msg)
+		m.keep(h)
 	}
 }
 
 // stream shows a live message, or is false when something is to be read first. sub.run is held.
-func (m *Membership) stream(f *feed, msg *nats.Msg) bool {
-	a, ok := m.sub.inspect(msg)
+func (m *Membership) stream(h heldMsg) bool {
+	a, ok := m.sub.inspect(h.m)
 	if !ok {
 		return true
 	}
 	if left := m.left.Load(); left > 0 && a.seq > left || a.seq <= m.skip {
 		return true
 	}
-	switch place, verdict := m.judge(f, a, msg.Sub); verdict {
+	switch place, verdict := m.judge(h, a); verdict {
 	case verdictKnown:
 		return true
 	case verdictRefused:
 		return false
 	default:
-		m.surface(a, place, msg)
+		m.surface(a, place, h.m)
 		return true
 	}
 }
@@ -99,8 +127,9 @@ func (m *Membership) surface(a arrival, place placement, msg *nats.Msg) {
 }
 
 // judge decides about a live message: it is shown, known, or refused until something was read.
-func (m *Membership) judge(f *feed, a arrival, sub *nats.Subscription) (placement, verdict) {
-	now := m.sub.since(f, sub)
+func (m *Membership) judge(h heldMsg, a arrival) (placement, verdict) {
+	f := h.f
+	now := m.sub.since(f, h.m.Sub)
 	before := max(a.p.last, m.sub.base)
 	switch m.mode {
 	case modeLive:
@@ -124,7 +153,7 @@ func (m *Membership) judge(f *feed, a arrival, sub *nats.Subscription) (placemen
 		return following, m.judgeFollowing(a, before)
 	}
 	place := drifting
-	if now != m.mark || a.last > before {
+	if h.torn || now != m.mark || a.last > before {
 		place = detached
 	}
 	m.mark, m.drifted = now, true
@@ -201,7 +230,7 @@ func (m *Membership) resume(mark continuity) {
 	if m.mode = modeLive; !live {
 		m.mode, m.sub.base, m.sub.hazy = modeFollow, through, false
 	}
-	if !m.releaseHeld(live, func(h heldMsg) bool { return m.stream(h.f, h.m) }) {
+	if !m.releaseHeld(live, m.stream) {
 		m.wantMore()
 		return
 	}
@@ -234,5 +263,5 @@ func (m *Membership) drift() {
 		m.mu.Unlock()
 	}
 	m.mark = continuity{} // the first one is detached
-	m.releaseHeld(true, func(h heldMsg) bool { return m.stream(h.f, h.m) })
+	m.releaseHeld(true, m.stream)
 }

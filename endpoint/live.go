@@ -60,6 +60,7 @@ type feed struct {
 	n       uint64 // which feed of its subscription, from 1
 	returns uint64 // how often the connection had come back before
 	sub     *nats.Subscription
+	lapse   lapse
 	dropped chan struct{} // closed when the feed never came into use
 	done    chan struct{} // closed after the last message of this feed, and of those before it, was handled
 }

@@ -131,24 +131,33 @@ func (m *Membership) give(ctx context.Context, p *wire.PulledMessage) error {
 
 // showNew shows a message of what is stored, until it is handled or given up, unless the sender's message was shown.
 func (m *Membership) showNew(ctx context.Context, d *Delivery, sender string) error {
-	if m.showOnce(ctx, d, sender) {
-		return ctx.Err()
+	for !m.showOnce(ctx, d, sender) {
+		if err := m.retries(ctx); err != nil {
+			return err
+		}
 	}
 	return m.retries(ctx)
 }
 
+// showOnce is false when another message is to be shown again first: one that came live while this one was asked for, and
+// whose handler panicked. It may be this one.
 func (m *Membership) showOnce(ctx context.Context, d *Delivery, sender string) bool {
 	m.sub.run.Lock()
 	defer m.sub.run.Unlock()
-	if ctx.Err() != nil {
-		return true
-	}
-	if !m.sub.fresh(d, sender) {
+	m.mu.Lock()
+	waits := m.retry != nil
+	m.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case waits:
+		return false
+	case !m.sub.fresh(d, sender):
 		m.account(d)
-		return true
+	default:
+		m.count++
+		m.once(d)
 	}
-	m.count++
-	return m.once(d)
+	return true
 }
 
 // taken notes what a page says beside its messages, which were shown.
