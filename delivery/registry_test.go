@@ -157,9 +157,15 @@ func TestLargeListingsComeInPages(t *testing.T) {
 		t.Errorf("%d listed, the last %+v", len(got), got[len(got)-1])
 	}
 	long := strings.Repeat("x", 4000)
-	for i := range 200 {
-		m.member(t, wire.Lifecycle{Principal: boss.life.Principal, UID: boss.life.UID}, fmt.Sprintf("%s%d", long, i), 1, 0, 0)
+	for i := range 200 { // as the build before let one life store
+		pattern := fmt.Sprintf("%s%d", long, i)
+		subject := wire.RecordPrefix(wire.MembersBucket(lab)) + boss.life.String() + "." + space.PatternKey(pattern)
+		if _, err := m.js.Publish(ctxFor(t), subject, fmt.Appendf(nil, `{"v":1,"pattern":%q,"spans":[{"join":1}]}`, pattern)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	_, err := try[wire.JoinReply](t, boss.Caller, wire.CommandJoin, wire.JoinRequest{Pattern: "one.more"})
+	exhausted(t, "join by a life that has too much", err, wire.MaxMembershipBytes, "leave one first")
 	if got := boss.list(t, wire.MembershipsRequest{Principal: "local.boss"}); len(got) != 1 || len(got[0].Durable) < 50 {
 		t.Errorf("memberships with long patterns: %d", len(got))
 	}
