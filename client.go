@@ -103,6 +103,28 @@ func (c *NodeClient) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
+// Deliveries counts the processes that are connected to serve the delivery role of a space, whether they answer or not, as the
+// broker sees them: the node itself, and those of [NodeClient.ServeDelivery].
+//
+// Errors: not-found for a space that the records do not have; those of [broker.Control.Connections].
+func (c *NodeClient) Deliveries(ctx context.Context, name string) (int, error) {
+	account, err := c.mint.Account(ctx, wire.Space(name))
+	if err != nil {
+		return 0, err
+	}
+	all, err := c.ctl.Connections(ctx, account.Public)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, conn := range all {
+		if profile, _, err := trust.Holder(conn.Tags); err == nil && profile == trust.Delivery {
+			n++
+		}
+	}
+	return n, nil
+}
+
 // AddSpace is [Node.AddSpace] of the remote node.
 func (c *NodeClient) AddSpace(ctx context.Context, name string) error {
 	_, err := c.call(ctx, verbSpaceAdd, name)

@@ -32,6 +32,12 @@ type Answer struct {
 	Err *wire.Error
 }
 
+// Details of the errors of a call that nobody received or answered.
+const (
+	DetailEndpoint = "endpoint" // string: who was asked
+	DetailWaited   = "waitedMS" // int64: for how long; absent when nobody received the request
+)
+
 // Call runs a command and decodes its result into out, a pointer, or nil to ignore it. Without a deadline in ctx it takes
 // at most the caller's timeout.
 //
@@ -90,9 +96,12 @@ func (c *Caller) invoke(ctx context.Context, inv Invocation) (Answer, error) {
 				return a, err
 			}
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return Answer{}, f.silent()
+			}
 			return Answer{}, ended(ctx, true)
 		case <-f.timer.C:
-			return Answer{}, wire.Errorf(wire.CodeDeadlineExceeded, "no answer within %v: %w", f.allowed, context.DeadlineExceeded)
+			return Answer{}, f.silent()
 		}
 	}
 }

@@ -169,7 +169,16 @@ func (f *flight) unheard() *wire.Error {
 	if f.instance != "" {
 		return wire.Errorf(wire.CodeUnavailable, "no instance %q of endpoint %q is listening", f.instance, f.endpoint)
 	}
-	return wire.Errorf(wire.CodeUnavailable, "no endpoint %q is listening", f.endpoint)
+	e := wire.Errorf(wire.CodeUnavailable, "no endpoint %q is listening", f.endpoint)
+	e.Details = map[string]any{DetailEndpoint: f.endpoint}
+	return e
+}
+
+// silent is the error of a request that got no answer in the time that it was given.
+func (f *flight) silent() *wire.Error {
+	e := wire.Errorf(wire.CodeDeadlineExceeded, "no answer within %v: %w", f.allowed.Round(time.Millisecond), context.DeadlineExceeded)
+	e.Details = map[string]any{DetailEndpoint: f.endpoint, DetailWaited: f.allowed.Round(time.Millisecond).Milliseconds()}
+	return e
 }
 
 // publish encodes and sends. With a reply subject the broker says there when nobody listens.

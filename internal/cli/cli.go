@@ -75,7 +75,7 @@ func Main(ctx context.Context, args []string, env Env) (code int) {
 		e.JSON = e.JSON || asksJSON(args)
 		err = usage(root, args, err)
 	}
-	return command.Report(e, err)
+	return command.Report(e, command.Stopped(ctx, err))
 }
 
 // usage makes an error of the parser one of ours, with the commands whose names are near.

@@ -23,6 +23,8 @@ type Env struct {
 	JSON    bool
 	Verbose bool
 	Flags   config.Flags
+	// Records is set for a command that works from the trust records of a project: no credential stands for them.
+	Records bool
 
 	colour *bool // set by WithOutput
 }

@@ -99,7 +99,34 @@ func writeFailure(w io.Writer, f Failure) {
 	}
 }
 
-// Interrupted reports whether err only says that the person or the system asked the command to end.
-func Interrupted(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || wire.CodeOf(err) == wire.CodeCancelled)
+// cancelled is an error that says already that the person ended the command, and what state that left.
+type cancelled struct{ error }
+
+func (c *cancelled) Unwrap() error { return c.error }
+
+// Cancelledf says what state a command left that the person ended. The text begins with "cancelled".
+func Cancelledf(format string, args ...any) error {
+	return &cancelled{wire.Errorf(wire.CodeCancelled, format, args...)}
+}
+
+// Stopped is err as the person reads it who ended the command, which ctx says: that, and that nothing was done where that is
+// known, instead of the place where it was at work. Refusals and bugs stay what they are.
+func Stopped(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	if _, said := errors.AsType[*cancelled](err); said {
+		return err
+	}
+	code := wire.CodeOf(err)
+	e, ok := errors.AsType[*wire.Error](err)
+	switch nothing := ok && e.Outcome == wire.OutcomeNotExecuted; {
+	case code == wire.CodeUnavailable, nothing && (code == wire.CodeCancelled || code == wire.CodeDeadlineExceeded):
+		done := wire.Errorf(wire.CodeCancelled, "cancelled; nothing was done")
+		done.Outcome = wire.OutcomeNotExecuted
+		return done
+	case code == wire.CodeCancelled, code == wire.CodeDeadlineExceeded, errors.Is(err, context.Canceled):
+		return Hint(wire.Errorf(wire.CodeCancelled, "cancelled"), Hints(err)...)
+	}
+	return err
 }

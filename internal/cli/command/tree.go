@@ -29,10 +29,10 @@ type Spec struct {
 // TargetFlags says which of the flags that choose a mesh a command has.
 type TargetFlags int
 
-// The sets of flags: those of a command that speaks with a mesh, of one that speaks in it as somebody, of one that
-// only names a space, of one that looks at no mesh.
+// The sets of flags: those of a command that works from the trust records of a project, which no credential stands for; of
+// one that speaks in a mesh as somebody, of one that only names a space, of one that looks at no mesh.
 const (
-	TargetMesh TargetFlags = iota
+	TargetRecords TargetFlags = iota
 	TargetPerson
 	TargetSpace
 	TargetNone
@@ -54,6 +54,9 @@ func (t *Tree) addTarget(c *cobra.Command, set TargetFlags) {
 	f.StringVar(&v.Server, "server", "", "address of the broker, nats://host:port or tls://host:port")
 	f.StringVar(&v.Creds, "creds", "", "credential file to connect with, instead of a short one from the project")
 	f.StringVar(&v.CA, "ca", "", "file of certificates to trust besides the system's")
+	if set == TargetRecords {
+		_ = f.MarkHidden("creds") // known, so that it is refused with a reason
+	}
 	if set == TargetPerson {
 		f.StringVar(&v.Name, "name", "", "speak as local.<name> (default: your login name)")
 	}
@@ -115,6 +118,9 @@ func (t *Tree) Add(s Spec, r Runner) *cobra.Command {
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		t.Ran = true
+		if t.Env.Records = s.Target == TargetRecords; t.Env.Records && c.Flags().Changed("creds") {
+			return Usagef("--creds does not reach the node; %s works from the project's trust records", strings.TrimPrefix(c.CommandPath(), "cotal "))
+		}
 		return r.Run(c.Context(), t.Env)
 	}
 	return c

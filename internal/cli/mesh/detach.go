@@ -127,8 +127,8 @@ func (u *up) args(e *command.Env) []string {
 func (u *up) await(ctx context.Context, out io.Reader, cmd *exec.Cmd, p *plan) (*UpResult, error) {
 	limit := time.NewTimer(u.wait)
 	defer limit.Stop()
-	starting := func(code wire.Code, said string) error {
-		return command.Hint(wire.Errorf(code, said, p.project.Root, cmd.Process.Pid), "look again with: cotal status", "once it is up, stop it with: cotal down", "its log: "+p.project.LogFile())
+	hint := func(err error) error {
+		return command.Hint(err, "look again with: cotal status", "once it is up, stop it with: cotal down", "its log: "+p.project.LogFile())
 	}
 	type read struct {
 		line []byte
@@ -143,9 +143,9 @@ func (u *up) await(ctx context.Context, out io.Reader, cmd *exec.Cmd, p *plan) (
 	case r := <-got:
 		return decode(r.line, r.err, cmd, p)
 	case <-limit.C:
-		return nil, starting(wire.CodeDeadlineExceeded, "the mesh of %q (pid %d) is still starting, and goes on")
+		return nil, hint(wire.Errorf(wire.CodeDeadlineExceeded, "the mesh of %q (pid %d) is still starting, and goes on", p.project.Root, cmd.Process.Pid))
 	case <-ctx.Done():
-		return nil, starting(wire.CodeCancelled, "cancelled; the mesh of %q (pid %d) goes on starting")
+		return nil, hint(command.Cancelledf("cancelled; the mesh of %q (pid %d) goes on starting", p.project.Root, cmd.Process.Pid))
 	}
 }
 

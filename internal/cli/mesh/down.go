@@ -74,9 +74,6 @@ func (r DownResult) human(p *command.Printer) {
 
 // Run asks, then signals, then waits.
 func (d *down) Run(ctx context.Context, e *command.Env) error {
-	if e.Flags.Creds != "" {
-		return command.Usagef("--creds does not reach the node; down works from the project's trust records")
-	}
 	if d.wait <= 0 {
 		return command.Usagef("--wait %s: want more than 0s", d.wait)
 	}
@@ -160,6 +157,9 @@ func (d *down) end(ctx context.Context, e *command.Env, t *target.Target, run co
 		if err == nil {
 			return howAsked, nil
 		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return "", command.Cancelledf("cancelled; the mesh of %q was perhaps asked to stop", t.Config.Project.Root)
+		}
 		e.Progress("no answer: %v", err)
 	}
 	err := id.Stop()
@@ -191,6 +191,9 @@ func (d *down) gone(ctx context.Context, t *target.Target, run config.Run, how s
 	err := process.Wait(ctx, id)
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = target.AwaitSilence(ctx, run.URL)
+	}
+	if errors.Is(err, context.Canceled) {
+		return command.Hint(command.Cancelledf("cancelled; process %d was %s to stop and still runs", run.PID, how), "its log: "+orNone(run.Log))
 	}
 	if err != nil {
 		return command.Hint(wire.Errorf(wire.CodeDeadlineExceeded, "process %d was %s to stop and still runs", run.PID, how), "its log: "+orNone(run.Log), "wait longer: cotal down --wait 2m")

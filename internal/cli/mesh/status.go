@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,13 +50,17 @@ type StatusResult struct {
 	// Delivery is what the delivery service of the space said about itself when it was asked just now; absent when it gave
 	// no answer.
 	Delivery *control.Health `json:"delivery,omitempty"`
-	// Space is the space that was looked into, Present who is there.
+	// Deliveries are the answers of all its processes when more than one answered, Silent counts those that are connected
+	// and gave none.
+	Deliveries []control.Health `json:"deliveries,omitempty"`
+	Silent     int              `json:"silent,omitempty"`
+	// Space is the space that was looked into, Present who is there; absent when nobody could say.
 	Space   string        `json:"space"`
-	Present []target.Peer `json:"present"`
+	Present []target.Peer `json:"present,omitzero"`
 	// Stale is set when delivery itself has lost sight of the space since then.
 	Stale time.Time `json:"staleSince,omitzero"`
 
-	seen bool // somebody could say who is present
+	answers []control.Health
 }
 
 // Run asks the node, then the space.
@@ -70,7 +76,7 @@ func (s *status) Run(ctx context.Context, e *command.Env) error {
 	if err := t.Running(); err != nil {
 		return err
 	}
-	res := StatusResult{V: command.V1, URL: c.Server.Value, Space: c.Space.Value, Present: []target.Peer{}}
+	res := StatusResult{V: command.V1, URL: c.Server.Value, Space: c.Space.Value}
 	if c.Project != nil {
 		res.Root = c.Project.Root
 	}
@@ -108,8 +114,11 @@ func (s *status) askNode(ctx context.Context, t *target.Target, res *StatusResul
 	return nil
 }
 
-// healthWithin bounds the question to the delivery service, so that what is known is shown in time.
-const healthWithin = 3 * time.Second
+// Bounds of the questions to the delivery service, so that what is known is shown in time.
+const (
+	healthWithin = 3 * time.Second
+	rosterWithin = 3 * time.Second
+)
 
 // askSpace fills in how delivery is and who is present. Its error is reported after what is known has been shown.
 func (s *status) askSpace(ctx context.Context, t *target.Target, res *StatusResult) error {
@@ -118,25 +127,78 @@ func (s *status) askSpace(ctx context.Context, t *target.Target, res *StatusResu
 		return err
 	}
 	defer func() { _ = ep.Close() }()
-	all, err := ep.Health(ctx, wire.DeliveryEndpoint, healthWithin, 1)
+	processes := 1
+	if res.Node != nil {
+		node, err := t.Node(ctx)
+		if err != nil {
+			return err
+		}
+		// Without the count the first answer has to do.
+		if n, err := node.Deliveries(ctx, string(ep.Space())); err == nil && n > 1 {
+			processes = n
+		}
+	}
+	all, err := ep.Health(ctx, wire.DeliveryEndpoint, healthWithin, processes)
 	if len(all) == 0 {
-		return noAnswer(string(ep.Space()), err)
+		return noAnswer(t, res, err)
 	}
-	res.Delivery = &all[0]
-	if res.Present, res.Stale, err = target.Roster(ctx, ep, false); err != nil {
-		return err
+	res.Delivery, res.answers = &all[0], all
+	if len(all) > 1 {
+		res.Deliveries = all
 	}
-	res.seen = true
-	return ailing(string(ep.Space()), res.Delivery)
+	res.Silent = max(0, processes-len(all))
+	// Any of them may be given the question, also one that does not answer.
+	asked, cancel := context.WithTimeout(ctx, rosterWithin)
+	defer cancel()
+	present, stale, err := target.Roster(asked, ep, false)
+	switch {
+	case err == nil:
+		res.Present, res.Stale = present, stale
+	case res.Silent == 0:
+		return t.Explain(err)
+	}
+	if res.Silent > 0 {
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "%s of %d delivery processes of space %q %s not answer", number(res.Silent), processes, ep.Space(), does(res.Silent)),
+			"it hangs or is stopped: end it, and the others serve alone")
+	}
+	for i := range all {
+		if err := ailing(string(ep.Space()), &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func number(n int) string {
+	if n == 1 {
+		return "one"
+	}
+	return strconv.Itoa(n)
+}
+
+func does(n int) string {
+	if n == 1 {
+		return "does"
+	}
+	return "do"
 }
 
 // noAnswer is the error of a delivery service that gave no answer.
-func noAnswer(space string, why error) error {
-	if !target.Silent(why) {
+func noAnswer(t *target.Target, res *StatusResult, why error) error {
+	space := string(t.Space())
+	switch wire.CodeOf(why) {
+	case wire.CodeUnavailable:
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "delivery of space %q does not run", space), t.StartDelivery(false))
+	case wire.CodeDeadlineExceeded:
+	default:
 		return why
 	}
 	err := wire.Errorf(wire.CodeUnavailable, "delivery of space %q does not answer within %s", space, healthWithin)
-	return command.Hint(err, "its process hangs, is stopped or is not there; messages are stored meanwhile", "start the mesh again: cotal down, then cotal up --detach")
+	own := func(s cotal.SpaceStatus) bool { return s.Name == space && s.Delivery != stateElsewhere }
+	if res.Node != nil && slices.ContainsFunc(res.Node.Spaces, own) {
+		return command.Hint(err, "the mesh hangs; messages are stored meanwhile", "start it again: cotal down, then cotal up --detach")
+	}
+	return command.Hint(err, t.StartDelivery(true))
 }
 
 // ailing is an error when delivery says of itself that it does not serve.
@@ -170,7 +232,7 @@ func (r StatusResult) human(p *command.Printer) {
 			p.Line("%s", line)
 		}
 	}
-	if h := r.Delivery; h != nil {
+	for _, h := range r.answers {
 		p.Line("delivery of %s: %s, answered just now; up %s, %d requests served", r.Space, h.State, since(h.Since), h.Stats.Served)
 		for _, c := range h.Checks {
 			if !c.OK {
@@ -178,7 +240,7 @@ func (r StatusResult) human(p *command.Printer) {
 			}
 		}
 	}
-	if !r.seen {
+	if r.Present == nil {
 		return
 	}
 	p.Line("present in %s: %s", r.Space, count(len(r.Present)))

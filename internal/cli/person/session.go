@@ -226,6 +226,7 @@ func (s *session) refuse(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
+	err = s.t.Explain(err)
 	if s.refused++; s.first == nil {
 		s.first = err
 	}
@@ -245,7 +246,7 @@ func (s *session) refuse(ctx context.Context, err error) {
 func inside(err error) []string {
 	var out []string
 	for _, h := range command.Hints(err) {
-		if !strings.Contains(h, "cotal ") && !strings.Contains(h, "--") {
+		if strings.Contains(h, "cotal serve delivery") || !strings.Contains(h, "cotal ") && !strings.Contains(h, "--") {
 			out = append(out, h)
 		}
 	}

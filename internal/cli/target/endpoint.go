@@ -82,14 +82,24 @@ func (t *Target) Endpoint(ctx context.Context, why Purpose, opts ...Option) (*en
 		}
 	default:
 		if src, err = t.mint(ctx, why); err != nil {
-			return nil, err
+			return nil, untouched(ctx, err)
 		}
 	}
 	ep, err := endpoint.Connect(ctx, c.Server.Value, src, o)
 	if err != nil {
-		return nil, t.Explain(err)
+		return nil, untouched(ctx, t.Explain(err))
 	}
 	return ep, nil
+}
+
+// untouched is an error of the way to the mesh: a person who ended the command there has changed nothing.
+func untouched(ctx context.Context, err error) error {
+	if ctx.Err() != context.Canceled {
+		return err
+	}
+	stop := wire.Errorf(wire.CodeCancelled, "cancelled before the mesh was reached")
+	stop.Outcome = wire.OutcomeNotExecuted
+	return stop
 }
 
 // trusted reports whether the target has records to mint from.

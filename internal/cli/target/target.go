@@ -45,6 +45,9 @@ func Open(e *command.Env) (*Target, error) {
 		return nil, explainConfig(err)
 	}
 	t := &Target{Config: cfg, env: e}
+	if e.Records {
+		cfg.Creds = config.Value{Key: cfg.Creds.Key, Source: config.SourceNone}
+	}
 	if cfg.Creds.Value != "" {
 		if err := t.readCreds(); err != nil {
 			return nil, err
@@ -119,12 +122,19 @@ func (t *Target) Store() (secret.Store, error) {
 		return nil, command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "the mesh at %q has no authentication, so it has no records to work with", c.Server.Value),
 			"a mesh with authentication starts with: cotal up")
 	case c.Project == nil:
-		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "no project at or above %q, and no mesh is known on this machine", t.env.Dir),
-			"start one here: cotal up --detach", "or join another one with a credential: --server <address> --creds <file>")
+		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "no project at or above %q, and no mesh is known on this machine", t.env.Dir), t.elsewhere()...)
 	case !c.Project.Trusted():
 		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "project %q holds no trust records", c.Project.Root), "make them: cotal up --detach")
 	}
 	return OpenStore(c.Project)
+}
+
+// elsewhere says what to do where there is no project.
+func (t *Target) elsewhere() []string {
+	if t.env.Records {
+		return []string{"this works from the records of the project; run it there", "or start one here: cotal up --detach"}
+	}
+	return []string{"start one here: cotal up --detach", "or join another one with a credential: --server <address> --creds <file>"}
 }
 
 // OpenStore opens the secret store of a project.
@@ -189,7 +199,7 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 		TLS: tc, By: t.Config.Name.Value, Logger: t.env.Quiet(),
 	})
 	if err != nil {
-		return nil, t.Explain(err)
+		return nil, untouched(ctx, t.Explain(err))
 	}
 	t.node = node
 	return node, nil
@@ -217,8 +227,7 @@ func (t *Target) Running() error {
 		return nil
 	}
 	if c.Project == nil {
-		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh runs: no project here, and none is known on this machine"), "start one here: cotal up --detach",
-			"or join another one with a credential: --server <address> --creds <file>")
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh runs: no project here, and none is known on this machine"), t.elsewhere()...)
 	}
 	if release, err := c.Project.Lock(); err == nil && release == nil {
 		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is starting and not ready yet", c.Project.Root), "look again in a moment")
@@ -230,9 +239,14 @@ func (t *Target) Running() error {
 
 // Explain adds to an error of the mesh what a person can do about it.
 func (t *Target) Explain(err error) error {
+	if away := t.away(err); away != nil {
+		return away
+	}
 	switch wire.CodeOf(err) {
 	case wire.CodeUnavailable:
 		return command.Hint(err, t.unavailableHint())
+	case wire.CodePermissionDenied:
+		return t.denied(err)
 	case wire.CodeUnauthenticated:
 		if t.creds == nil {
 			return command.Hint(err, "the broker at "+t.Config.Server.Value+" belongs to other trust records; name the right one with --server or --space")
