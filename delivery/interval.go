@@ -55,6 +55,15 @@ func (iv interval) ahead(pos uint64) []wire.SequenceRange {
 	return out
 }
 
+// before returns the parts of the closed spans that lie after the floor.
+func (iv interval) before() []wire.SequenceRange {
+	out := iv.ahead(iv.cursor.Floor)
+	if _, closed := iv.end(); !closed && len(out) > 0 {
+		out = out[:len(out)-1]
+	}
+	return out
+}
+
 // lost returns the parts of the spans after pos that may have held messages which nobody can read any more: they lie
 // before first, where the stream begins, and at or before through. What is handled is not lost, and what a read went
 // through without a hole is not. The ranges of seen ascend.
@@ -67,14 +76,22 @@ func (iv interval) lost(pos, first, through uint64, seen []wire.SequenceRange) [
 	return without(rest, seen)
 }
 
-// waits reports whether something from one sequence to another, after pos, is in a span and not handled.
-func (iv interval) waits(pos, from, to uint64) bool {
-	for _, r := range iv.lost(max(pos, from-1), to+1, to, nil) {
-		if r.To >= from {
-			return true
-		}
+// cleared is what of a clearing lies after pos, at or before through, in a span, and is not handled; false when nothing does.
+// How many messages that was is known when all of the clearing is that, or when all of its range was removed.
+func (iv interval) cleared(l wire.Loss, pos, through uint64) (wire.Loss, bool) {
+	size := l.To - l.From + 1
+	rest := iv.lost(max(pos, l.From-1), min(l.To, through)+1, min(l.To, through), nil)
+	if len(rest) == 0 {
+		return l, false
 	}
-	return false
+	l.From, l.To = rest[0].From, rest[len(rest)-1].To
+	var unread uint64
+	for _, r := range rest {
+		unread += r.To - r.From + 1
+	}
+	l.AtMost = unread < size && l.Count < size
+	l.Count = min(l.Count, unread)
+	return l, true
 }
 
 // merged returns ascending ranges with one more.

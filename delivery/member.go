@@ -243,7 +243,7 @@ func (d *Service) enter(ctx context.Context, caller wire.Lifecycle, pattern stri
 		iv := intervalOf(m, cursor)
 		return &wire.JoinReply{
 			Pattern: pattern, Durable: true, Resumed: resumed, Generation: open.Generation, Joined: open.Join, Frontier: b.Last,
-			Floor: iv.cursor.Floor, Handled: iv.cursor.Handled,
+			Floor: iv.cursor.Floor, Handled: iv.cursor.Handled, Earlier: iv.before(),
 		}, nil
 	}
 }

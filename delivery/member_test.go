@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/control"
@@ -344,7 +345,7 @@ func TestMessagesBetweenTwoIntervalsAreNotGiven(t *testing.T) {
 	ada.leave(t, wire.LeaveRequest{Pattern: "general"})
 	m.post(t, poster(), "general", "out")
 	second := ada.join(t, "general")
-	if second.Resumed || second.Generation <= first.Generation || second.Joined != 2 {
+	if second.Resumed || second.Generation <= first.Generation || second.Joined != 2 || !cmp.Equal(second.Earlier, ranges(in1, in1)) {
 		t.Errorf("second join = %+v", second)
 	}
 	in2 := m.post(t, poster(), "general", "in again")
@@ -366,7 +367,7 @@ func TestMessagesBetweenTwoIntervalsAreNotGiven(t *testing.T) {
 	}
 	// The earlier generation still counts while its interval is there.
 	ada.ack(t, "general", first.Generation, in1)
-	if r := ada.join(t, "general"); r.Floor != in1 || r.Joined != 2 {
+	if r := ada.join(t, "general"); r.Floor != in1 || r.Joined != 2 || r.Earlier != nil {
 		t.Errorf("join = %+v", r)
 	}
 }

@@ -96,7 +96,7 @@ func (p *pullPage) pushedOut(ctx context.Context, stream string, cursor space.Cu
 	return nil
 }
 
-// lostMentions reports the pointers whose message is no longer stored, and why.
+// lostMentions reports the messages of pointers that are no longer stored, those of a channel together, and why.
 func (p *pullPage) lostMentions(ctx context.Context) error {
 	if len(p.gone) == 0 {
 		return nil
@@ -105,12 +105,29 @@ func (p *pullPage) lostMentions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	type kind struct{ channel, reason string }
+	var order []kind
+	all := map[kind]wire.Loss{}
 	for i, l := range p.gone {
 		l.Reason = wire.LossRetention
 		if slices.ContainsFunc(cleared, func(c wire.Loss) bool { return c.Channel == l.Channel && c.From <= p.goneAt[i] && p.goneAt[i] <= c.To }) {
 			l.Reason = wire.LossCleared
 		}
-		p.lose(l)
+		k := kind{l.Channel, l.Reason}
+		if l.Channel == "" { // where it was is not known
+			p.lose(l)
+			continue
+		}
+		l.From, l.To = p.goneAt[i], p.goneAt[i]
+		if o, any := all[k]; any {
+			l.From, l.To, l.Count = min(o.From, l.From), max(o.To, l.To), o.Count+l.Count
+		} else {
+			order = append(order, k)
+		}
+		all[k] = l
+	}
+	for _, k := range order {
+		p.lose(all[k])
 	}
 	return nil
 }

@@ -121,9 +121,10 @@ func TestMentionWhoseMessageIsGoneIsALoss(t *testing.T) {
 	l := lifecycle("ada")
 	m.grant(t, l, "general", "team")
 	ada := &member{m.caller(t, l), m, l}
-	var at []uint64
+	var at, in []uint64 // pointers and messages
 	for _, channel := range []string{"general", "secret", "team", "general"} {
-		at = append(at, m.point(t, l, channel, m.post(t, poster(), channel, "x"), poster()))
+		in = append(in, m.post(t, poster(), channel, "x"))
+		at = append(at, m.point(t, l, channel, in[len(in)-1], poster()))
 	}
 	m.keep(t, 3)
 	if _, err := space.ClearHistory(ctxFor(t), m.js, lab, "team"); err != nil {
@@ -134,8 +135,8 @@ func TestMentionWhoseMessageIsGoneIsALoss(t *testing.T) {
 		t.Fatalf("page = %+v, want the last, one withheld and two losses", page)
 	}
 	for i, want := range []wire.Loss{
-		{SequenceRange: wire.SequenceRange{From: at[0], To: at[0]}, Reason: wire.LossRetention, Channel: "general", Count: 1},
-		{SequenceRange: wire.SequenceRange{From: at[2], To: at[2]}, Reason: wire.LossCleared, Channel: "team", Count: 1},
+		{SequenceRange: wire.SequenceRange{From: in[0], To: in[0]}, Reason: wire.LossRetention, Channel: "general", Count: 1},
+		{SequenceRange: wire.SequenceRange{From: in[2], To: in[2]}, Reason: wire.LossCleared, Channel: "team", Count: 1},
 	} {
 		if page.Losses[i] != want {
 			t.Errorf("loss %d = %+v, want %+v", i, page.Losses[i], want)

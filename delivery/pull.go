@@ -296,16 +296,17 @@ func (p *pullPage) losses(ctx context.Context, iv interval, pos uint64) error {
 	if err != nil {
 		return err
 	}
-	cleared, err := space.Cleared(ctx, p.d.js, p.d.space, p.reply.Pattern, pos)
+	cleared, err := space.Cleared(ctx, p.d.js, p.d.space, p.reply.Pattern, 0)
 	if err != nil {
 		return err
 	}
 	known := p.seen
 	for _, l := range cleared {
-		if !p.mayRead(l.Channel) || !iv.waits(pos, l.From, min(l.To, p.reply.Through)) {
+		lost, any := iv.cleared(l, pos, p.reply.Through)
+		if !any || !p.mayRead(l.Channel) {
 			continue
 		}
-		p.lose(l)
+		p.lose(lost)
 		if l.Channel == p.reply.Pattern {
 			known = merged(known, l.SequenceRange)
 		}
@@ -316,8 +317,15 @@ func (p *pullPage) losses(ctx context.Context, iv interval, pos uint64) error {
 	return nil
 }
 
-// lose adds a loss. When there are too many of a kind the last one covers what there is beyond.
+// lose adds a loss, to the one of its kind that it adjoins if there is one. When there are too many of a kind the last one
+// covers what there is beyond.
 func (p *pullPage) lose(l wire.Loss) {
+	for i := range p.reply.Losses {
+		if o := &p.reply.Losses[i]; o.Reason == l.Reason && o.Channel == l.Channel && o.To+1 == l.From {
+			o.To, o.Count, o.AtMost = l.To, o.Count+l.Count, o.AtMost || l.AtMost
+			return
+		}
+	}
 	p.lossBytes += len(l.Channel)
 	last := len(p.reply.Losses) - 1
 	if last < 0 || last+1 < maxLosses && p.lossBytes < maxLossBytes || p.reply.Losses[last].Reason != l.Reason {
@@ -326,7 +334,7 @@ func (p *pullPage) lose(l wire.Loss) {
 	}
 	p.lossBytes -= len(l.Channel)
 	o := &p.reply.Losses[last]
-	o.From, o.To, o.Count = min(o.From, l.From), max(o.To, l.To), o.Count+l.Count
+	o.From, o.To, o.Count, o.AtMost = min(o.From, l.From), max(o.To, l.To), o.Count+l.Count, o.AtMost || l.AtMost
 	if o.Channel != l.Channel {
 		o.Channel = ""
 	}

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -196,16 +197,20 @@ func (b *backlog) room(ctx context.Context) error {
 type page struct {
 	at       time.Time // when it was asked for
 	messages []wire.PulledMessage
-	next     uint64 // where the next one begins; 0: there is none
-	take     func() // what follows from its end
+	losses   []wire.Loss // by where they begin
+	next     uint64      // where the next one begins; 0: there is none
+	take     func()      // what follows from its end
 }
+
+// give shows a message of a page.
+type give func(ctx context.Context, p *page, m *wire.PulledMessage) error
 
 // fetch reads the page that begins at a place, of at most limit messages.
 type fetch func(ctx context.Context, from uint64, limit int) (*page, error)
 
 // read walks through pages from a place on and gives their messages to give, which may wait. The next page is fetched
 // while one is shown. errStale asks for another read, from where the messages that were shown end.
-func (b *backlog) read(ctx context.Context, from uint64, fetch fetch, give func(context.Context, *wire.PulledMessage) error) error {
+func (b *backlog) read(ctx context.Context, from uint64, fetch fetch, give give) error {
 	type result struct {
 		p   *page
 		err error
@@ -250,12 +255,12 @@ func (b *backlog) read(ctx context.Context, from uint64, fetch fetch, give func(
 }
 
 // showPage gives the messages of a page until it is too old, and returns how many.
-func showPage(ctx context.Context, p *page, give func(context.Context, *wire.PulledMessage) error) (int, error) {
+func showPage(ctx context.Context, p *page, give give) (int, error) {
 	for i := range p.messages {
 		if time.Since(p.at) > pageAge {
 			return i, nil
 		}
-		if err := give(ctx, &p.messages[i]); err != nil {
+		if err := give(ctx, p, &p.messages[i]); err != nil {
 			return i, err
 		}
 	}
@@ -267,6 +272,7 @@ type pulling struct {
 	came  func() // a page is there
 	give  func(context.Context, *wire.PulledMessage) error
 	taken func(after uint64, r *wire.PullReply) // the page was shown
+	apart bool                                  // the sequences of losses are not those of messages
 }
 
 // pull reads everything that delivery has for the backlog and that is not dealt with.
@@ -282,13 +288,26 @@ func (b *backlog) pull(ctx context.Context, req wire.PullRequest, do pulling) er
 		b.answers++
 		b.mu.Unlock()
 		do.came()
-		return &page{at: at, messages: r.Messages, next: r.Next, take: func() { do.taken(after, r) }}, nil
+		p := &page{at: at, messages: r.Messages, next: r.Next, losses: byPlace(r.Losses)}
+		p.take = func() {
+			b.tellLosses(ctx, p, math.MaxUint64)
+			do.taken(after, r)
+		}
+		return p, nil
+	}
+	give := func(ctx context.Context, p *page, m *wire.PulledMessage) error {
+		until := m.Sequence
+		if do.apart {
+			until = math.MaxUint64
+		}
+		b.tellLosses(ctx, p, until)
+		return do.give(ctx, m)
 	}
 	for {
 		b.mu.Lock()
 		from := b.pos.through
 		b.mu.Unlock()
-		if err := b.read(ctx, from, fetch, do.give); !errors.Is(err, errStale) {
+		if err := b.read(ctx, from, fetch, give); !errors.Is(err, errStale) {
 			return err
 		}
 	}

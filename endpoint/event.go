@@ -132,16 +132,19 @@ type EventCaughtUp struct {
 	Count   int // of the messages shown since it fell behind
 }
 
-// EventLoss says that messages of a membership were removed before this endpoint had read them.
+// EventLoss says that messages of a membership, or with an empty Pattern mentions, were removed before this endpoint had read
+// them. It is told before the messages that follow are shown, unless OnEvent takes longer than a second.
 type EventLoss struct {
 	Pattern string
 	// Channel is set when it is known, which it is of a channel that was cleared.
 	Channel string
 	// From and To bound, inclusively, the stream sequences of what was removed. With wire.LossRetention other messages may
-	// share the range, and it is possible that nothing of the membership was in it.
+	// share the range, and it is possible that nothing of the membership was in it. Both are 0 of mentions whose channel is not
+	// known.
 	From, To uint64
 	Reason   string // wire.LossRetention or wire.LossCleared
 	Count    uint64 // how many, 0 when it is not known
+	AtMost   bool   // Count is the most it can have been
 }
 
 // EventMembershipEnded says that a membership ended without this endpoint having ended it: it was left by another
@@ -207,16 +210,9 @@ func (e EventBackstop) String() string {
 }
 func (e EventCaughtUp) String() string {
 	if e.Pattern == "" {
-		return fmt.Sprintf("caught up with %d mentions", e.Count)
+		return fmt.Sprintf("caught up with %d %s", e.Count, plural(uint64(e.Count), "mention"))
 	}
-	return fmt.Sprintf("caught up with %d messages of channels %q", e.Count, e.Pattern)
-}
-func (e EventLoss) String() string {
-	what := fmt.Sprintf("channels %q", e.Pattern)
-	if e.Channel != "" {
-		what = fmt.Sprintf("channel %q", e.Channel)
-	}
-	return fmt.Sprintf("messages of %s between sequence %d and %d were removed unread: %s", what, e.From, e.To, e.Reason)
+	return fmt.Sprintf("caught up with %d %s of channels %q", e.Count, plural(uint64(e.Count), "message"), e.Pattern)
 }
 func (e EventMembershipEnded) String() string {
 	if e.Err == nil {
@@ -371,6 +367,10 @@ func (ev *events) confess() {
 }
 
 func (ev *events) call(e Event) {
+	if f, ok := e.(fence); ok {
+		close(f)
+		return
+	}
 	ev.telling.Store(true)
 	defer func() {
 		ev.telling.Store(false)

@@ -83,6 +83,9 @@ var noWait = func() <-chan struct{} {
 // Pattern returns what the subscription covers.
 func (s *Subscription) Pattern() string { return s.pattern }
 
+// String names the subscription.
+func (s *Subscription) String() string { return "subscription to channels " + strconv.Quote(s.pattern) }
+
 // Listen receives live messages of every channel that the pattern matches. When it returns nil, the broker has accepted
 // the subscription: everything stored from then on arrives, or is reported as an [EventGap] when the next message of
 // the same sender on the same channel arrives.

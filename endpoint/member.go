@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -13,7 +14,9 @@ import (
 type JoinOptions struct {
 	// Replay shows what the channels hold already, as far as their settings allow a backlog, before what comes: with
 	// Delivery.Replayed set, in stored order, of a pattern one channel after the other. It is shown when the membership
-	// begins: what an earlier process of the same life has joined already goes on with what is not handled.
+	// begins: what an earlier process of the same life has joined already goes on with what is not handled. When a membership
+	// that was left has something unhandled, that comes in its place and once: after what is older, before what was posted
+	// between leaving and joining. What was handled beyond it is left out.
 	Replay bool
 	// ReplayHandled, with Replay, also shows to a resumed membership what was handled in an earlier process or is older than
 	// the membership.
@@ -181,6 +184,9 @@ func (e *Endpoint) backlogs() []*backlog {
 
 // Pattern returns what the membership covers.
 func (m *Membership) Pattern() string { return m.sub.pattern }
+
+// String names the membership.
+func (m *Membership) String() string { return "membership of channels " + strconv.Quote(m.sub.pattern) }
 
 // Status returns how the membership is doing.
 func (m *Membership) Status() MembershipStatus {

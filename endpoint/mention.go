@@ -96,7 +96,7 @@ func (m *mentions) round(ctx context.Context) error {
 	if err := m.retries(ctx); err != nil {
 		return err
 	}
-	if err := m.pull(ctx, wire.PullRequest{Mentions: true}, pulling{func() {}, m.give, m.taken}); err != nil {
+	if err := m.pull(ctx, wire.PullRequest{Mentions: true}, pulling{func() {}, m.give, m.taken, true}); err != nil {
 		return err
 	}
 	m.told = false
@@ -141,9 +141,6 @@ func (m *mentions) showOnce(ctx context.Context, d *Delivery) bool {
 }
 
 func (m *mentions) taken(_ uint64, r *wire.PullReply) {
-	for _, l := range r.Losses {
-		m.tellLoss(l)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pos.reach(r.Through)

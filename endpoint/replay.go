@@ -3,19 +3,41 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/cotal-go/cotal/wire"
 )
 
-// backfill is what a membership replays, and how far that is.
+// backfill is what a membership replays, and how far that is. What an earlier interval of the membership holds still is none
+// of it, for that is pulled: before it comes what was stored before it, and after it what was stored when it had been left.
 type backfill struct {
-	channels []string // that are to be replayed still
+	channels []string
 	listed   bool
-	from     uint64 // of the first channel
-	until    uint64
+	parts    []wire.SequenceRange // that are to be replayed still, ascending
+	channel  int                  // of channels, in the first part
+	from     uint64               // of that channel
+	until    uint64               // the end of what comes before anything pulled
 	shown    []wire.SequenceRange // what came live before and is not shown again
+}
+
+// outside returns the parts of the stream up to a join that are not waiting: up to the floor, and beyond it what lies
+// between the intervals before.
+func outside(r *wire.JoinReply) []wire.SequenceRange {
+	at := uint64(0)
+	var out []wire.SequenceRange
+	for _, w := range append(slices.Clone(r.Earlier), wire.SequenceRange{From: max(r.Joined, r.Floor) + 1, To: math.MaxUint64}) {
+		end := w.From - 1
+		if at < r.Floor && r.Floor < end { // so that it comes first
+			out, at = append(out, wire.SequenceRange{From: at + 1, To: r.Floor}), r.Floor
+		}
+		if at < end {
+			out = append(out, wire.SequenceRange{From: at + 1, To: end})
+		}
+		at = max(at, w.To)
+	}
+	return out
 }
 
 // planReplay decides what is replayed after the first answer to a join. m.mu is held.
@@ -27,20 +49,33 @@ func (m *Membership) planReplay(r wire.JoinReply) {
 	until := r.Floor // what is unhandled begins there
 	switch {
 	case !r.Durable:
-		until = r.Frontier
+		r.Floor, until = r.Frontier, r.Frontier
 		m.skipTo = until
 	case r.Resumed && !m.settings.ReplayHandled:
 		return
 	}
-	if until > 0 {
-		m.backfill = &backfill{until: until, shown: slices.Clone(m.pos.beyond)}
+	if parts := outside(&r); len(parts) > 0 {
+		m.backfill = &backfill{parts: parts, until: until, shown: slices.Clone(m.pos.beyond)}
 	}
 }
 
-// replay shows what the channels held before the membership, or went on from where it was.
-func (m *Membership) replay(ctx context.Context) error {
+// replaysBefore reports whether something is to be replayed before a message that was pulled.
+func (m *Membership) replaysBefore(sequence uint64) bool {
+	return m.backfill != nil && m.backfill.parts[0].To < sequence
+}
+
+// replayFirst replays what comes before anything that is pulled.
+func (m *Membership) replayFirst(ctx context.Context) error {
+	if m.backfill == nil {
+		return nil
+	}
+	return m.replay(ctx, m.backfill.until)
+}
+
+// replay shows what the channels held up to a sequence before the membership, or went on from where it was.
+func (m *Membership) replay(ctx context.Context, through uint64) error {
 	bf := m.backfill
-	if bf == nil {
+	if bf == nil || bf.parts[0].To > through {
 		return nil
 	}
 	if !bf.listed {
@@ -50,17 +85,14 @@ func (m *Membership) replay(ctx context.Context) error {
 		}
 		bf.channels, bf.listed = channels, true
 	}
-	for len(bf.channels) > 0 {
-		err := m.replayChannel(ctx, bf)
-		switch {
-		case errors.Is(err, errStale):
-			continue
-		case errors.Is(err, wire.ErrPermissionDenied):
-			m.e.events.emit(EventDenied{Subject: "history of " + bf.channels[0], Err: m.e.failure(act{}, err, true)})
-		case err != nil:
+	for len(bf.parts) > 0 && bf.parts[0].To <= through {
+		if err := m.replayPart(ctx, bf); err != nil {
 			return err
 		}
-		bf.channels, bf.from = bf.channels[1:], 0
+		bf.parts, bf.channel = bf.parts[1:], 0
+	}
+	if len(bf.parts) > 0 {
+		return nil
 	}
 	m.sub.run.Lock()
 	defer m.sub.run.Unlock()
@@ -87,9 +119,26 @@ func (m *Membership) channels(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-func (m *Membership) replayChannel(ctx context.Context, bf *backfill) error {
-	req := wire.HistoryRequest{Channel: bf.channels[0], Until: bf.until, Replay: true}
-	return m.read(ctx, bf.from, m.history(req), func(ctx context.Context, p *wire.PulledMessage) error {
+// replayPart shows the first part, of one channel after the other.
+func (m *Membership) replayPart(ctx context.Context, bf *backfill) error {
+	for bf.channel < len(bf.channels) {
+		err := m.replayChannel(ctx, bf, bf.channels[bf.channel])
+		switch {
+		case errors.Is(err, errStale):
+			continue
+		case errors.Is(err, wire.ErrPermissionDenied):
+			m.e.events.emit(EventDenied{Subject: "history of " + bf.channels[bf.channel], Err: m.e.failure(act{}, err, true)})
+		case err != nil:
+			return err
+		}
+		bf.channel, bf.from = bf.channel+1, 0
+	}
+	return nil
+}
+
+func (m *Membership) replayChannel(ctx context.Context, bf *backfill, channel string) error {
+	req := wire.HistoryRequest{Channel: channel, Until: bf.parts[0].To, Replay: true}
+	return m.read(ctx, max(bf.from, bf.parts[0].From), m.history(req), func(ctx context.Context, _ *page, p *wire.PulledMessage) error {
 		bf.from = p.Sequence + 1
 		if slices.ContainsFunc(bf.shown, func(r wire.SequenceRange) bool { return r.From <= p.Sequence && p.Sequence <= r.To }) {
 			return nil
@@ -137,7 +186,7 @@ func (m *Membership) mend(ctx context.Context) error {
 		h := m.holes[0]
 		m.mu.Unlock()
 		req := wire.HistoryRequest{Channel: h.channel, Until: h.to}
-		err := m.read(ctx, h.from, m.history(req), func(ctx context.Context, p *wire.PulledMessage) error {
+		err := m.read(ctx, h.from, m.history(req), func(ctx context.Context, _ *page, p *wire.PulledMessage) error {
 			if p.Sender != h.sender.String() {
 				return nil
 			}

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -26,7 +27,7 @@ func (m *Membership) round(ctx context.Context) error {
 	if err := m.enrolled(ctx); err != nil {
 		return err
 	}
-	if err := m.replay(ctx); err != nil {
+	if err := m.replayFirst(ctx); err != nil {
 		return err
 	}
 	switch {
@@ -37,7 +38,10 @@ func (m *Membership) round(ctx context.Context) error {
 		if err := m.mend(ctx); err != nil {
 			return err
 		}
-		if err := m.pull(ctx, wire.PullRequest{Pattern: m.sub.pattern}, pulling{m.hold, m.give, m.taken}); err != nil {
+		if err := m.pull(ctx, wire.PullRequest{Pattern: m.sub.pattern}, pulling{m.hold, m.give, m.taken, false}); err != nil {
+			return err
+		}
+		if err := m.replay(ctx, math.MaxUint64); err != nil {
 			return err
 		}
 	}
@@ -121,6 +125,12 @@ func (m *Membership) give(ctx context.Context, p *wire.PulledMessage) error {
 	if known {
 		return nil
 	}
+	if m.replaysBefore(p.Sequence) {
+		if err := m.replay(ctx, p.Sequence-1); err != nil {
+			return err
+		}
+		return errStale // the page may be, by now
+	}
 	d, err := m.pulled(p)
 	if err != nil {
 		m.account(&Delivery{at: p.Sequence})
@@ -162,9 +172,6 @@ func (m *Membership) showOnce(ctx context.Context, d *Delivery, sender string) b
 
 // taken notes what a page says beside its messages, which were shown.
 func (m *Membership) taken(after uint64, r *wire.PullReply) {
-	for _, l := range r.Losses {
-		m.tellLoss(l)
-	}
 	through, left := r.Through, m.left.Load()
 	if left > 0 {
 		through = min(through, left)
@@ -179,26 +186,6 @@ func (m *Membership) taken(after uint64, r *wire.PullReply) {
 	defer m.mu.Unlock()
 	m.pos.reach(through)
 	m.skippedLocked(len(r.Losses) > 0)
-}
-
-// tellLoss reports a loss, or what is new of it.
-func (b *backlog) tellLoss(l wire.Loss) {
-	if l.Reason == wire.LossRetention {
-		l.From = max(l.From, b.lostUntil+1)
-		if l.From > l.To {
-			return
-		}
-		b.lostUntil = l.To
-	} else {
-		if b.losses[l] {
-			return
-		}
-		if b.losses == nil || len(b.losses) >= maxLosses {
-			b.losses = make(map[wire.Loss]bool)
-		}
-		b.losses[l] = true
-	}
-	b.e.events.emit(EventLoss{Pattern: b.sub.pattern, Channel: l.Channel, From: l.From, To: l.To, Reason: l.Reason, Count: l.Count})
 }
 
 // trouble is told that a round failed.

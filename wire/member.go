@@ -68,6 +68,9 @@ type JoinReply struct {
 	// of an earlier interval is waiting still.
 	Floor   uint64          `json:"floor,omitempty"`
 	Handled []SequenceRange `json:"handled,omitempty"`
+	// Earlier are the parts above Floor of the intervals before this one, ascending: what is unhandled in them is pulled, so that
+	// whoever reads the channel's history up to Joined leaves them out.
+	Earlier []SequenceRange `json:"earlier,omitempty"`
 }
 
 // LeaveRequest ends a membership: its interval is closed at the present frontier. What is inside and was not handled is
@@ -148,13 +151,15 @@ const (
 )
 
 // Loss is a part of an interval that can no longer be read. With LossRetention the range bounds where messages may have
-// been lost: other channels' messages share it.
+// been lost: other channels' messages share it. Of mentions it has Channel and Count when the messages are gone, with the range
+// that they were in; without Channel the range is one of pointers.
 type Loss struct {
 	SequenceRange
 	Reason string `json:"reason"`
-	// Channel and Count are known for LossCleared.
+	// Channel and Count are known for LossCleared. AtMost says that Count bounds how many were lost.
 	Channel string `json:"channel,omitempty"`
 	Count   uint64 `json:"count,omitempty"`
+	AtMost  bool   `json:"atMost,omitempty"`
 }
 
 // AckRequest reports what the caller has handled, of one membership or of its mentions. Positions only move forward; what
