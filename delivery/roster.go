@@ -261,7 +261,7 @@ func (r *roster) page(after string, limit int) *wire.RosterReply {
 func (m *member) state(sequence uint64) wire.RosterEntry {
 	e := wire.RosterEntry{Principal: m.name, Presence: m.now, Gone: m.gone, SeenMS: m.seen.UnixMilli(), Sequence: sequence}
 	if m.gone != "" {
-		e.Presence.Status = wire.StatusOffline
+		e.Presence.Status, e.GoneMS = wire.StatusOffline, m.goneAt.UnixMilli()
 	}
 	return e
 }

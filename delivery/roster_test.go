@@ -156,6 +156,23 @@ func TestRosterTellsChangesOnly(t *testing.T) {
 	equal(t, "last seen", page.Entries[0].SeenMS, now.UnixMilli())
 }
 
+func TestRosterSaysWhenOneWent(t *testing.T) {
+	t.Parallel()
+	r := delivery.NewRoster()
+	ada := lifecycle("ada")
+	heard := time.UnixMilli(1_700_000_000_000)
+	went := heard.Add(2 * time.Second)
+	r.Heard(ada.Principal, presence(ada, wire.StatusIdle, ""), heard)
+	r.Due(heard)
+	equal(t, "gone of who is there", r.Page("", 10).Entries[0].GoneMS, 0)
+	r.Left(ada.Principal, went)
+	events, _ := r.Due(went)
+	for _, e := range []wire.RosterEntry{*events[0].Entry, r.Page("", 10).Entries[0]} {
+		equal(t, "gone", e.GoneMS, went.UnixMilli())
+		equal(t, "last seen", e.SeenMS, heard.UnixMilli())
+	}
+}
+
 func TestRosterSpacesOutWhoFlaps(t *testing.T) {
 	t.Parallel()
 	r := delivery.NewRoster()

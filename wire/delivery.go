@@ -96,6 +96,8 @@ type RosterEntry struct {
 	Presence Presence `json:"presence"`
 	// Gone says why an offline principal is: GoneLeft, GoneSilent or GoneDisconnected; empty otherwise.
 	Gone string `json:"gone,omitempty"`
+	// GoneMS is when delivery learned that it went, epoch milliseconds by delivery's clock; set with Gone.
+	GoneMS int64 `json:"goneMs,omitempty"`
 	// SeenMS is when delivery last heard a heartbeat, epoch milliseconds by delivery's clock. In an event
 	// it is the time of the heartbeat that caused it.
 	SeenMS int64 `json:"seenMs"`

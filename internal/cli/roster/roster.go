@@ -121,7 +121,7 @@ func departure(m target.Peer) string {
 	if how == "" {
 		how = m.Status
 	}
-	return how + " " + view.When(m.Seen)
+	return how + " " + view.When(m.Since())
 }
 
 // watcher prints a roster that is followed.

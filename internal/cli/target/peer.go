@@ -21,8 +21,17 @@ type Peer struct {
 	Status    string    `json:"status"`
 	Activity  string    `json:"activity,omitempty"`
 	Seen      time.Time `json:"seen,omitzero"`
-	// Gone is how a peer that is offline went: left, silent or disconnected.
-	Gone string `json:"gone,omitempty"`
+	// Gone is how a peer that is offline went, left, silent or disconnected, and GoneAt when.
+	Gone   string    `json:"gone,omitempty"`
+	GoneAt time.Time `json:"goneAt,omitzero"`
+}
+
+// Since is when a peer that is offline went or, when nobody says, was last heard of.
+func (p Peer) Since() time.Time {
+	if !p.GoneAt.IsZero() {
+		return p.GoneAt
+	}
+	return p.Seen
 }
 
 // Statuses besides those that a peer gives itself.
@@ -36,9 +45,13 @@ const (
 // PeerOf describes an entry of the roster.
 func PeerOf(en wire.RosterEntry) Peer {
 	p := en.Presence
+	var gone time.Time
+	if en.GoneMS != 0 {
+		gone = time.UnixMilli(en.GoneMS).UTC()
+	}
 	return Peer{
 		Principal: en.Principal, Name: p.Card.Name, Kind: p.Card.Kind, Role: p.Card.Role, Status: string(p.Status),
-		Activity: p.Activity, Seen: time.UnixMilli(en.SeenMS).UTC(), Gone: en.Gone,
+		Activity: p.Activity, Seen: time.UnixMilli(en.SeenMS).UTC(), Gone: en.Gone, GoneAt: gone,
 	}
 }
 

@@ -15,8 +15,8 @@ func ToPeer(p target.Peer, r wire.ReachReply) string {
 	case wire.ReachLive:
 		return p.Principal + " is there" + asOf(r)
 	case wire.ReachStored:
-		if p.Status == string(wire.StatusOffline) && !p.Seen.IsZero() {
-			return p.Principal + " is offline since " + stamp(p.Seen, time.Now()) + " and gets it when it comes back"
+		if p.Status == string(wire.StatusOffline) && !p.Since().IsZero() {
+			return p.Principal + " is offline since " + stamp(p.Since(), time.Now()) + " and gets it when it comes back"
 		}
 		return p.Principal + " is away and gets it when it comes back"
 	}
