@@ -1,0 +1,68 @@
+package target
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// operators is what only they may do, by the command of delivery that does it.
+var operators = map[string]string{
+	wire.CommandInbox:      "looking into an inbox without taking is for operators",
+	wire.CommandTrace:      "asking about anybody's message is for operators",
+	wire.CommandChannelSet: "changing the settings of channels is for operators",
+}
+
+// denied says a refusal in words, with the command that would permit it. The subject that it was about is in its details,
+// and with --verbose in the text.
+func (t *Target) denied(err error) error {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		return err
+	}
+	words, hints := t.inWords(e)
+	if words == "" {
+		return err
+	}
+	if t.env.Verbose {
+		words += " (" + err.Error() + ")"
+	}
+	out := wire.Errorf(e.Code, "%s", words)
+	out.Details, out.Outcome = e.Details, e.Outcome
+	return command.Hint(out, append(hints, command.Hints(err)...)...)
+}
+
+// inWords reads what a refusal says for programs: a command that was not granted, or a channel. "" for any other.
+func (t *Target) inWords(e *wire.Error) (words string, hints []string) {
+	who, _ := e.Details["principal"].(string)
+	grant, _ := e.Details["grant"].(string)
+	missing, _ := e.Details["missing"].(string)
+	verb, channel, _ := strings.Cut(missing, " ")
+	name, delivery := strings.CutPrefix(grant, wire.DeliveryEndpoint+".")
+	switch {
+	case delivery && operators[name] != "":
+		return operators[name], []string{"in the folder of the project: the same without --creds", "a credential for it: cotal mint <name> --profile " + string(trust.Operator)}
+	case grant != "" && strings.Count(grant, ".") == 1 && !strings.Contains(grant, " "):
+		return who + " may not call " + grant, t.permit("--allow-command", grant, func(id trust.Identity) []string { return id.Commands })
+	case verb == "subscribe" && channel != "":
+		return who + " may not read #" + channel, t.permit("--allow-subscribe", channel, func(id trust.Identity) []string { return id.Subscribe })
+	case verb == "publish" && channel != "":
+		return who + " may not post to #" + channel, t.permit("--allow-publish", channel, func(id trust.Identity) []string { return id.Publish })
+	}
+	return "", nil
+}
+
+// permit is the command by which an operator lets the agent that speaks do one thing more. A list that is named replaces the
+// one before.
+func (t *Target) permit(flag, more string, list func(trust.Identity) []string) []string {
+	if t.creds == nil || t.creds.Identity().Profile != trust.Agent {
+		return nil
+	}
+	id := t.creds.Identity()
+	want := strings.Join(append(slices.Clone(list(id)), more), ",")
+	return []string{"ask the operator of the space for: cotal mint " + id.Principal.Actor + " --renew " + flag + " '" + want + "'"}
+}
