@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/cotal-go/cotal/space"
@@ -14,15 +13,7 @@ import (
 type advisory struct {
 	Sequence   uint64 `json:"stream_seq"`
 	Deliveries int    `json:"deliveries"`
-	Reason     string `json:"reason"` // what the recipient's client said, "" when it said nothing
-}
-
-// why is the reason for people.
-func (a advisory) why() string {
-	if a.Reason != "" {
-		return a.Reason
-	}
-	return fmt.Sprintf("not handled after %d deliveries", a.Deliveries)
+	Reason     string `json:"reason"` // what the recipient's client said, see [space.DeadReason]
 }
 
 const (

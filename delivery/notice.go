@@ -94,7 +94,7 @@ func (n *notices) pass(ctx context.Context, msg *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
 	event := wire.ReceiptEvent{Sequence: body.Sequence, Recipient: wire.RecipientReceipt{
-		Stage: wire.StageDead, Reason: body.why(), Attempts: body.Deliveries,
+		Stage: wire.StageDead, Reason: space.DeadReason(where.Terminated, body.Deliveries, body.Reason), Attempts: body.Deliveries,
 	}}
 	q := space.Query{Filter: wire.StreamSubjects(n.space, wire.KindDirect), From: body.Sequence, Limit: 1, MaxBytes: 1}
 	if where.Stream == wire.RoleStream(n.space) {

@@ -208,8 +208,7 @@ func (d *Service) queueStage(ctx context.Context, out *wire.RecipientReceipt, f 
 	case err != nil:
 		return err
 	case dead != nil:
-		note := advisory{Deliveries: dead.Deliveries, Reason: dead.Reason}
-		out.Stage, out.Reason, out.Attempts = wire.StageDead, note.why(), note.Deliveries
+		out.Stage, out.Reason, out.Attempts = wire.StageDead, dead.Reason, dead.Deliveries
 	case missing:
 	case f.sequence <= queue.Floor && f.sub.Kind == wire.KindDirect:
 		out.Stage = wire.StageHandled

@@ -15,7 +15,7 @@ import (
 const MaxDeadPage = 500
 
 // DeadLetter is a direct or role message that the broker no longer hands over. What it is and why it died is the broker's
-// word, but for Reason and the Deliveries of what is Terminated, which the receiver gave, and MessageID, which the sender
+// word, but for the Reason and the Deliveries of what is Terminated, which the receiver gave, and MessageID, which the sender
 // claims. A notice about a message that its queue was never handed is no dead letter: whoever reads one queue can have the
 // broker note anything about any message, see [Handed].
 type DeadLetter struct {
@@ -113,7 +113,7 @@ func GetDeadLetter(ctx context.Context, js jetstream.JetStream, s wire.Space, id
 
 // noLetter is the answer about what is no dead letter.
 func noLetter(s wire.Space, id uint64) error {
-	return wire.Errorf(wire.CodeNotFound, "read dead letter %d: none in space %q", id, s)
+	return wire.Errorf(wire.CodeNotFound, "no dead letter %d in space %q", id, s)
 }
 
 // FindDead returns the last notice that a queue gave up the message with this sequence, nil when there is none or the queue
@@ -188,12 +188,25 @@ func readNotice(s wire.Space, subject string, body []byte) (DeadLetter, error) {
 		return DeadLetter{}, wire.Errorf(wire.CodeInternal, "read notice of a dead letter: it names %q of %q, its subject %q of %q", n.Consumer, n.Stream, sub.Consumer, sub.Stream)
 	}
 	d := DeadLetter{
-		Stream: n.Stream, Sequence: n.Sequence, Consumer: n.Consumer, Deliveries: n.Deliveries, Terminated: sub.Terminated, Reason: n.Reason,
+		Stream: n.Stream, Sequence: n.Sequence, Consumer: n.Consumer, Deliveries: n.Deliveries, Terminated: sub.Terminated,
+		Reason: DeadReason(sub.Terminated, n.Deliveries, n.Reason),
 	}
 	if err := d.name(s); err != nil {
 		return DeadLetter{}, wire.Errorf(wire.CodeInternal, "read notice of a dead letter: %v", err)
 	}
 	return d, nil
+}
+
+// DeadReason is why a message died, in words also where its receiver gave none: who serves a role cannot, and who never
+// answered did not.
+func DeadReason(terminated bool, deliveries int, reason string) string {
+	switch {
+	case reason != "":
+		return reason
+	case terminated:
+		return "refused by its receiver, which gave no reason"
+	}
+	return fmt.Sprintf("not handled after %d deliveries", deliveries)
 }
 
 // errGone says that the message of a dead letter is stored no more.

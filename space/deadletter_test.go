@@ -109,8 +109,8 @@ func TestDeadLettersAreListed(t *testing.T) {
 			}
 		}
 		want := []string{
-			"direct m1 local.ada from local.boss, DM_lab 1 deliveries 20 false ", `direct m2 local.ada from local.boss, DM_lab 2 deliveries 1 true not "for" me`,
-			"role j1 reviewer from local.boss, TASK_lab 1 deliveries 20 false ",
+			"direct m1 local.ada from local.boss, DM_lab 1 deliveries 20 false not handled after 20 deliveries", `direct m2 local.ada from local.boss, DM_lab 2 deliveries 1 true not "for" me`,
+			"role j1 reviewer from local.boss, TASK_lab 1 deliveries 20 false not handled after 20 deliveries",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("dead letters\n%q, want\n%q", got, want)
@@ -136,7 +136,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 		if err != nil || string(d.Message) != string(message(t, "m1", &ada, "")) {
 			t.Errorf("GetDeadLetter = %+v, %v; want the body as sent", d, err)
 		}
-		if _, err := space.GetDeadLetter(ctx, js, lab, 4711); !errors.Is(err, wire.ErrNotFound) {
+		if _, err := space.GetDeadLetter(ctx, js, lab, 4711); !errors.Is(err, wire.ErrNotFound) || err.Error() != `no dead letter 4711 in space "lab"` {
 			t.Errorf("GetDeadLetter of none = %v, want not-found", err)
 		}
 		for _, d := range all {
