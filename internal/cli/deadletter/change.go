@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -82,6 +83,8 @@ type ChangeResult struct {
 	// Letters are those that were put back or dropped, Left how many were not because they are no longer stored.
 	Letters []Changed `json:"letters"`
 	Left    int       `json:"left,omitempty"`
+
+	to string // "" for everybody
 }
 
 // Changed is one dead letter that is none any more.
@@ -108,7 +111,7 @@ func (c *change) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer t.Close()
-	res := ChangeResult{V: command.V1, Space: t.Space(), Done: c.verb, Letters: []Changed{}}
+	res := ChangeResult{V: command.V1, Space: t.Space(), Done: c.verb, Letters: []Changed{}, to: c.to}
 	if c.all {
 		letters, err := read(ctx, t, node, c.to)
 		if err != nil {
@@ -122,13 +125,18 @@ func (c *change) Run(ctx context.Context, e *command.Env) error {
 			c.numbers = append(c.numbers, l.Number)
 		}
 	}
-	if err := c.confirm(ctx, e, t.Space()); err != nil {
-		return err
+	if c.asks() {
+		if err := c.exist(ctx, t, node); err != nil {
+			return err
+		}
+		if err := c.confirm(ctx, e, t.Space()); err != nil {
+			return err
+		}
 	}
 	for _, n := range c.numbers {
 		sequence, failed := c.one(ctx, node, t.Space(), n)
 		if failed != nil {
-			err = t.Explain(missing(fmt.Errorf("%s dead letter %d: %w", c.verb, n, failed)))
+			err = t.Explain(c.refused(n, failed))
 			break
 		}
 		res.Letters = append(res.Letters, Changed{Number: n, Sequence: sequence})
@@ -153,11 +161,41 @@ func (c *change) check() error {
 	return nil
 }
 
-// confirm asks before much, or something for good, is done.
-func (c *change) confirm(ctx context.Context, e *command.Env, s wire.Space) error {
-	if c.force || len(c.numbers) == 0 || !c.all && !c.careful {
+// refused is why one was not changed. What the mesh says of a dead letter names it already.
+func (c *change) refused(number uint64, err error) error {
+	switch e, ok := errors.AsType[*wire.Error](err); {
+	case ok && e.Code == wire.CodeNotFound:
+		return missing(e)
+	case ok && (e.Code == wire.CodeFailedPrecondition || e.Code == wire.CodeConflict):
+		return e
+	}
+	return fmt.Errorf("%s dead letter %d: %w", c.verb, number, err)
+}
+
+// asks reports whether it is confirmed: much, or something for good, is to be done.
+func (c *change) asks() bool { return !c.force && len(c.numbers) > 0 && (c.all || c.careful) }
+
+// exist refuses a number that is none before anybody is asked about it.
+func (c *change) exist(ctx context.Context, t *target.Target, node *cotal.NodeClient) error {
+	if c.all { // they were listed a moment ago
 		return nil
 	}
+	for _, n := range c.numbers {
+		letters, _, err := node.Authority().DeadLetters(ctx, t.Space(), n-1, 1)
+		if err != nil {
+			return t.Explain(err)
+		}
+		if len(letters) == 0 || letters[0].ID != n {
+			e := wire.Errorf(wire.CodeNotFound, "no dead letter %d in space %q", n, t.Space())
+			e.Outcome = wire.OutcomeNotExecuted
+			return missing(e)
+		}
+	}
+	return nil
+}
+
+// confirm says what is about to be done, and asks.
+func (c *change) confirm(ctx context.Context, e *command.Env, s wire.Space) error {
 	what := fmt.Sprintf("%s of space %q", view.Plural(uint64(len(c.numbers)), "dead letter"), s)
 	if c.to != "" {
 		what += fmt.Sprintf(" for %q", c.to)
@@ -170,7 +208,7 @@ func (c *change) confirm(ctx context.Context, e *command.Env, s wire.Space) erro
 func (r ChangeResult) human(p *command.Printer) {
 	done := map[string]string{"requeue": "put back", "drop": "dropped"}[r.Done]
 	if len(r.Letters) == 0 && r.Left == 0 {
-		p.Line("no dead letters in space %s", r.Space)
+		p.Line("%s", none(r.to, r.Space))
 		return
 	}
 	p.Line("%s %s in space %s", done, view.Plural(uint64(len(r.Letters)), "dead letter"), r.Space)

@@ -2,10 +2,11 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,6 +60,8 @@ type ListResult struct {
 	command.V
 	Space   wire.Space `json:"space"`
 	Letters []Letter   `json:"letters"`
+
+	to string // "" for everybody
 }
 
 // Letter is one dead letter as commands show it. Who it is for, who sent it and where it lies is vouched for by the broker.
@@ -93,10 +96,20 @@ func (l Letter) to() string {
 }
 
 func (l Letter) why() string {
+	why, _ := view.Why(l.Reason, l.Attempts)
+	why = cmp.Or(why, "no reason given")
 	if l.Gone {
-		return strings.TrimPrefix(l.Reason+"; no longer stored", "; ")
+		why += "; no longer stored"
 	}
-	return l.Reason
+	return why
+}
+
+// none says that there are no dead letters, for to or for anybody.
+func none(to string, s wire.Space) string {
+	if to != "" {
+		return "no dead letters for " + command.Safe(to) + " in space " + string(s)
+	}
+	return "no dead letters in space " + string(s)
 }
 
 // read returns the dead letters of the space, or those for one recipient.
@@ -130,13 +143,13 @@ func (l *list) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	res := ListResult{V: command.V1, Space: t.Space(), Letters: letters}
+	res := ListResult{V: command.V1, Space: t.Space(), Letters: letters, to: l.to}
 	return e.Print(res, res.human)
 }
 
 func (r ListResult) human(p *command.Printer) {
 	if len(r.Letters) == 0 {
-		p.Line("no dead letters in space %s", r.Space)
+		p.Line("%s", none(r.to, r.Space))
 		return
 	}
 	rows := make([][]string, len(r.Letters))
@@ -224,17 +237,30 @@ func (s *show) Run(ctx context.Context, e *command.Env) error {
 	return e.Print(res, res.human)
 }
 
-// missing adds to the refusal of a number where numbers come from.
+// missing says of a number that is none no more than that, and where numbers come from.
 func missing(err error) error {
-	if wire.CodeOf(err) == wire.CodeNotFound {
-		return command.Hint(err, "the numbers: cotal deadletter list")
+	if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CodeNotFound {
+		return command.Hint(e, "the numbers: cotal deadletter list")
 	}
 	return err
 }
 
+// after is how often it was tried, and why that did not help.
+func (l Letter) after() string {
+	why, counted := view.Why(l.Reason, l.Attempts)
+	text := ""
+	if !counted {
+		text = " after " + view.Plural(uint64(l.Attempts), "attempt")
+	}
+	if why != "" {
+		text += ": " + command.Safe(why)
+	}
+	return text
+}
+
 func (r ShowResult) human(p *command.Printer) {
 	p.Line("dead letter %s: %s → %s, id %s", p.Bold(utoa(r.Number)), command.Safe(r.Sender), command.Safe(r.to()), command.Safe(r.ID))
-	p.Line("  given up %s after %s: %s", view.When(r.At), view.Plural(uint64(r.Attempts), "attempt"), command.Safe(r.Reason))
+	p.Line("  given up %s%s", view.When(r.At), r.after())
 	switch {
 	case r.Gone:
 		p.Line("  the message is no longer stored")

@@ -20,7 +20,7 @@ come again. Who is not connected misses none, so an answer to what cotal send se
 time, with --all every one.
 
 With --peek, and for somebody else's name, it lists what waits and takes nothing: id, sender, size and how far each message
-has come, never what it says. That is for operators.
+has come, never what it says. That is for operators; an agent is told how many messages wait for itself.
 `
 
 const inboxExample = `
@@ -67,6 +67,8 @@ type InboxList struct {
 	command.V
 	Space wire.Space `json:"space"`
 	wire.InboxReply
+	// Withheld says that the messages are only counted: to list them without taking is for operators.
+	Withheld bool `json:"withheld,omitempty"`
 }
 
 // Run takes one's own messages, or lists somebody's.
@@ -151,8 +153,8 @@ func (in *inbox) list(ctx context.Context, e *command.Env) error {
 	res := InboxList{V: command.V1, Space: ep.Space()}
 	for req := (wire.InboxRequest{Principal: who}); ; {
 		page, err := ep.Inbox(ctx, req)
-		if wire.CodeOf(err) == wire.CodePermissionDenied && in.who == "" {
-			return command.Hint(err, "without --peek your messages are shown and taken: cotal inbox")
+		if wire.CodeOf(err) == wire.CodePermissionDenied && who == ep.Principal().String() {
+			return t.Explain(count(ctx, e, ep))
 		}
 		if err != nil {
 			return t.Explain(err)
@@ -177,12 +179,33 @@ func (in *inbox) list(ctx context.Context, e *command.Env) error {
 	return nil
 }
 
+// count says how much waits for who asks, which everybody may know of its own queue.
+func count(ctx context.Context, e *command.Env, ep *endpoint.Endpoint) error {
+	res := InboxList{V: command.V1, Space: ep.Space(), Withheld: true, InboxReply: wire.InboxReply{
+		Principal: ep.Principal().String(), UID: ep.Identity().UID, Messages: []wire.InboxMessage{},
+	}}
+	var err error
+	if res.Waiting, res.Held, err = ep.Waiting(ctx); err != nil {
+		return err
+	}
+	if err := e.Print(res, res.human); err != nil {
+		return err
+	}
+	if res.Waiting+res.Held > 0 {
+		e.Note("to list them without taking is for operators; shown and taken they are with: cotal inbox")
+	}
+	return nil
+}
+
 func (l InboxList) human(p *command.Printer) {
 	if l.Waiting == 0 && l.Held == 0 {
 		p.Line("nothing waits for %s in space %s", l.Principal, l.Space)
 		return
 	}
 	p.Line("%s for %s: %d not handed over, %d with its client", view.Plural(l.Waiting+l.Held, "message"), p.Bold(l.Principal), l.Waiting, l.Held)
+	if l.Withheld {
+		return
+	}
 	rows := make([][]string, len(l.Messages))
 	for i, m := range l.Messages {
 		rows[i] = []string{view.When(time.UnixMilli(m.TimeMS)), m.Sender, view.Plural(uint64(m.Size), "byte"), string(m.Stage), m.ID}

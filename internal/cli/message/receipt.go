@@ -2,6 +2,8 @@ package message
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -100,7 +102,7 @@ func (r *receipt) Run(ctx context.Context, e *command.Env) error {
 	defer leave()
 	reply, err := r.look(ctx, e, ep, req)
 	if err != nil {
-		return t.Explain(r.explain(err))
+		return t.Explain(r.explain(err, req, t.Space()))
 	}
 	res := ReceiptResult{V: command.V1, Space: ep.Space(), ReceiptReply: reply}
 	if res.Recipients == nil {
@@ -109,6 +111,7 @@ func (r *receipt) Run(ctx context.Context, e *command.Env) error {
 	if err := e.Print(res, res.human); err != nil {
 		return err
 	}
+	r.remark(e, req, reply)
 	return r.verdict(reply)
 }
 
@@ -236,15 +239,51 @@ func orNo(reason string) string {
 	return reason
 }
 
-func (r *receipt) explain(err error) error {
-	if wire.CodeOf(err) != wire.CodeNotFound {
+// remark says what of the answer is not what was asked for.
+func (r *receipt) remark(e *command.Env, req wire.ReceiptRequest, reply wire.ReceiptReply) {
+	switch {
+	case req.Sequence == 0:
+	case reply.StoredMS > 0 && reply.Sequence != req.Sequence:
+		e.Note("note: it is not at sequence %d, where it was looked for first; this one is at %d", req.Sequence, reply.Sequence)
+	case r.guessed(req) && reply.Stage == wire.StageGone:
+		e.Note("note: sequence %d was taken for that of a role's queue; for a direct message: --kind direct", req.Sequence)
+	}
+}
+
+// guessed reports whether a sequence was taken for that of a role's queue without being told.
+func (r *receipt) guessed(req wire.ReceiptRequest) bool {
+	return req.Sequence > 0 && r.kind == "" && req.Role == ""
+}
+
+// explain says of a message that is not found no more than that, and where else it may be found.
+func (r *receipt) explain(err error, req wire.ReceiptRequest, s wire.Space) error {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok || e.Code != wire.CodeNotFound {
 		return err
 	}
-	hints := []string{"the id is the one that cotal send printed, for a role with what follows the @"}
+	whose := "that you sent or received"
+	if r.trace {
+		whose = fmt.Sprintf("in space %q", s)
+	}
+	out := wire.Errorf(wire.CodeNotFound, "no message %q %s", req.ID, whose)
+	out.Details, out.Outcome = e.Details, e.Outcome
+	var hints []string
+	if r.guessed(req) {
+		hints = append(hints, "the sequence was taken for that of a role's queue; for a direct message: --kind direct")
+	}
+	if req.Sequence == 0 {
+		hints = append(hints, "a job that is done is found by id@role:sequence, as cotal send printed it")
+	}
+	if _, dated := wire.IDTime(req.ID); !dated && req.Sequence == 0 && r.since == "" {
+		hints = append(hints, "an id of your own is looked for in the last day: --since 3d")
+	}
+	if e.Details["complete"] == false {
+		hints = append(hints, "there is more than one look goes through; name its place: id@sequence --kind direct")
+	}
 	if !r.trace {
 		hints = append(hints, "a message that is not yours is shown to operators: cotal receipt "+r.operand+" --trace")
 	}
-	return command.Hint(err, hints...)
+	return command.Hint(out, hints...)
 }
 
 func (r ReceiptResult) human(p *command.Printer) {
@@ -287,16 +326,27 @@ func recipient(p *command.Printer, rc wire.RecipientReceipt) string {
 		who = "role " + rc.Role
 	}
 	line := p.Bold(command.Safe(string(rc.Stage)))
+	if rc.Stage == wire.StageAnswered && rc.Answer != "" {
+		line = p.Bold("answered") + " by " + command.Safe(rc.Answer)
+	}
 	if who != "" {
 		line = command.Safe(who) + ": " + line
 	}
-	if rc.Reason != "" {
-		line += ", " + command.Safe(rc.Reason)
+	why, counted := view.Why(rc.Reason, rc.Attempts)
+	switch {
+	case why != rc.Reason: // it began with what is said here
+		line += " after " + view.Plural(uint64(rc.Attempts), "attempt")
+		if why != "" {
+			line += ": " + command.Safe(why)
+		}
+		counted = true
+	case why != "":
+		line += ", " + command.Safe(why)
 	}
-	if rc.Attempts > 1 {
+	if rc.Attempts > 1 && !counted {
 		line += ", handed over " + strconv.Itoa(rc.Attempts) + " times"
 	}
-	if rc.Answer != "" {
+	if rc.Answer != "" && rc.Stage != wire.StageAnswered {
 		line += ", answered by " + command.Safe(rc.Answer)
 	}
 	return line

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -15,7 +14,6 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/cli/view"
-	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -177,7 +175,7 @@ func (s *send) Run(ctx context.Context, e *command.Env) error {
 	res := SendResult{V: command.V1, Space: ep.Space(), From: ep.Principal().String(), Kind: s.kind, To: s.to}
 	receipt, err := s.dispatch(ctx, t, ep, draft, &res)
 	if err != nil {
-		return s.explain(t.ExplainSilence(ctx, err), ep.Identity(), res.To)
+		return s.explain(ctx, t, err)
 	}
 	res.ID, res.Stream, res.Sequence, res.Duplicate = receipt.ID, receipt.Stream, receipt.Sequence, receipt.Duplicate
 	res.Receipt = ReceiptOperand(res.Kind, res.ID, s.to, res.Sequence)
@@ -229,7 +227,8 @@ func (s *send) dispatch(ctx context.Context, t *target.Target, ep *endpoint.Endp
 	return ep.Direct(ctx, peer.ID(), d)
 }
 
-func (s *send) explain(err error, id trust.Identity, to string) error {
+func (s *send) explain(ctx context.Context, t *target.Target, err error) error {
+	err = t.ExplainSilence(ctx, err)
 	switch wire.CodeOf(err) {
 	case wire.CodeDeadlineExceeded, wire.CodeCancelled:
 		if s.id != "" {
@@ -237,10 +236,7 @@ func (s *send) explain(err error, id trust.Identity, to string) error {
 		}
 		return command.Hint(err, "it may be stored; look before sending it again: cotal history, cotal receipt")
 	case wire.CodePermissionDenied:
-		if s.kind == view.KindChannel && id.Profile == trust.Agent { // a list that is named replaces the one before
-			want := strings.Join(append(slices.Clone(id.Publish), to), ",")
-			return command.Hint(err, "ask the operator of the space for: cotal mint "+id.Principal.Actor+" --renew --allow-publish '"+want+"'")
-		}
+		return t.Explain(err)
 	}
 	return err
 }

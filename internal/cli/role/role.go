@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/trust"
@@ -26,8 +27,9 @@ func New(t *command.Tree) *cobra.Command {
 }
 
 const listLong = `
-Lists the roles of the space: how many names are granted each, and how many messages wait for it. A role that nobody
-is granted and that has messages was probably mistyped by a sender.
+Lists the roles of the space: how many names are granted each, how many messages wait for it, and how many are dead: those are
+not handed over any more (cotal deadletter). A role that nobody is granted and that has messages was probably mistyped by a
+sender.
 `
 
 const listExample = `
@@ -53,6 +55,7 @@ type Line struct {
 	Role    string `json:"role"`
 	Holders int    `json:"holders"` // names that are granted it
 	Waiting uint64 `json:"waiting"` // messages, those that are being worked on included
+	Dead    uint64 `json:"dead"`    // messages that are not handed over any more, beside those that wait
 }
 
 // Run lists.
@@ -62,17 +65,13 @@ func (*list) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer t.Close()
-	work, err := node.Authority().Work(ctx, t.Space())
-	if err != nil {
-		return t.Explain(err)
-	}
 	grants, err := node.Authority().List(ctx, t.Space())
 	if err != nil {
 		return t.Explain(err)
 	}
-	lines := map[string]Line{}
-	for role, n := range work {
-		lines[role] = Line{Role: role, Waiting: n}
+	lines, err := waiting(ctx, node, t.Space())
+	if err != nil {
+		return t.Explain(err)
 	}
 	for _, g := range grants {
 		if g.Role != "" && g.State == trust.GrantActive {
@@ -92,14 +91,46 @@ func (*list) Run(ctx context.Context, e *command.Env) error {
 		}
 		rows := make([][]string, len(res.Roles))
 		for i, l := range res.Roles {
-			rows[i] = []string{l.Role, fmt.Sprint(l.Holders), fmt.Sprint(l.Waiting)}
+			rows[i] = []string{l.Role, fmt.Sprint(l.Holders), fmt.Sprint(l.Waiting), fmt.Sprint(l.Dead)}
 		}
-		p.Table([]string{"role", "holders", "waiting"}, rows)
+		p.Table([]string{"role", "holders", "waiting", "dead"}, rows)
 	})
 }
 
+// waiting is what each role that has messages has of them. What died after the dead letters were listed counts as waiting.
+func waiting(ctx context.Context, node *cotal.NodeClient, s wire.Space) (map[string]Line, error) {
+	dead := map[string]map[uint64]bool{} // by role, the places: the queue may have noted one twice
+	for after, more := uint64(0), true; more; {
+		letters, next, err := node.Authority().DeadLetters(ctx, s, after, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range letters {
+			if d.Gone || d.Kind != wire.KindRole.String() {
+				continue
+			}
+			if dead[d.Recipient] == nil {
+				dead[d.Recipient] = map[uint64]bool{}
+			}
+			dead[d.Recipient][d.Sequence] = true
+		}
+		more, after = next > after, next
+	}
+	work, err := node.Authority().Work(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	lines := map[string]Line{}
+	for role, n := range work { // what was dropped since is neither
+		l := Line{Role: role, Dead: min(uint64(len(dead[role])), n)}
+		l.Waiting = n - l.Dead
+		lines[role] = l
+	}
+	return lines, nil
+}
+
 const clearLong = `
-Removes every message that waits for a role, those that are being worked on included. There is no way back. Without
+Removes every message that waits for a role, those that are being worked on and the dead ones included. There is no way back. Without
 --force it only says how many that are, and ends with exit code 5.
 `
 
