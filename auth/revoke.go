@@ -19,6 +19,9 @@ type Revocation struct {
 	Principal wire.Principal `json:"principal"`
 	Keys      int            `json:"keys"`   // credentials that the broker now refuses
 	Kicked    int            `json:"kicked"` // live connections ended beyond those that the push itself ended
+	// Waiting is how many direct messages waited for it, or were handed over and not handled: nobody gets them any more. It is 0
+	// when an earlier Revoke that was interrupted had removed the queue.
+	Waiting uint64 `json:"waiting,omitempty"`
 }
 
 // Revoke ends a principal: its grant first, so that nothing new is handed out, then every credential of the
@@ -53,7 +56,7 @@ func (a *Authority) Revoke(ctx context.Context, s wire.Space, p wire.Principal) 
 	if out.Kicked, err = a.evict(ctx, s, grant.Lifecycle()); err != nil {
 		return out, fmt.Errorf("revoke %q: grant ended and keys refused, live connections unproven; run it again: %w", p, err)
 	}
-	if err := removeLife(ctx, ses, s, grant.Lifecycle()); err != nil {
+	if out.Waiting, err = removeLife(ctx, ses, s, grant.Lifecycle()); err != nil {
 		return out, fmt.Errorf("revoke %q: access ended, queues or memberships left; run it again: %w", p, err)
 	}
 	grant.State = trust.GrantRetired
@@ -64,15 +67,21 @@ func (a *Authority) Revoke(ctx context.Context, s wire.Space, p wire.Principal) 
 	return out, nil
 }
 
-// removeLife removes what is kept for a life that ended. What is gone already is not an error.
-func removeLife(ctx context.Context, ses *session, s wire.Space, l wire.Lifecycle) error {
+// removeLife removes what is kept for a life that ended, and returns how many direct messages waited for it. What is gone
+// already is not an error.
+func removeLife(ctx context.Context, ses *session, s wire.Space, l wire.Lifecycle) (waiting uint64, err error) {
+	queue, err := space.InspectQueue(ctx, ses.js, wire.DirectStream(s), wire.DirectDurable(l))
+	if err != nil && !errors.Is(err, wire.ErrNotFound) {
+		return 0, err
+	}
+	waiting = queue.Held + queue.Waiting
 	if err := space.RemoveDurables(ctx, ses.js, s, l); err != nil {
-		return err
+		return waiting, err
 	}
 	if err := space.NewMembers(ses.js, s).RemoveAll(ctx, l); err != nil {
-		return err
+		return waiting, err
 	}
-	return space.NewCursors(ses.js, s).RemoveAll(ctx, l)
+	return waiting, space.NewCursors(ses.js, s).RemoveAll(ctx, l)
 }
 
 // refuseKeys revokes every credential in the issuance log of uid that was made before an epoch of its grant, pushes the

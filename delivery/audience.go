@@ -28,7 +28,8 @@ type attendee struct {
 	seen    bool // who reads the channel may know of it
 }
 
-// channelFate follows a channel message: to the durable members of its channel at the time and to the mentioned. A viewer
+// channelFate follows a channel message: to the durable members of its channel at the time and to the mentioned, but not to
+// its sender. A viewer
 // who may not read the channel learns only how many they are, and so of the members by a pattern that its read list does not
 // cover, as [Service.memberships] does not list them either.
 func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wire.RecipientReceipt, hidden int, err error) {
@@ -40,6 +41,11 @@ func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wi
 	}
 	if err := d.mentioned(ctx, f, audience); err != nil {
 		return nil, 0, err
+	}
+	for l := range audience {
+		if l.Principal == f.sub.Sender {
+			delete(audience, l)
+		}
 	}
 	if !v.all && !v.access.reads(f.sub.Channel) {
 		return []wire.RecipientReceipt{}, len(audience), nil
@@ -53,23 +59,28 @@ func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wi
 	slices.SortFunc(lives, func(a, b wire.Lifecycle) int { return strings.Compare(a.String(), b.String()) })
 	lives = lives[:min(len(lives), maxAudience)]
 	out = make([]wire.RecipientReceipt, 0, len(lives))
-	err = d.standings(ctx, slices.Values(lives), func(l wire.Lifecycle, s standing) { out = append(out, audience[l].receipt(s)) })
+	err = d.standings(ctx, slices.Values(lives), func(l wire.Lifecycle, s standing) { out = append(out, audience[l].receipt(s, d.open)) })
 	if err != nil {
 		return nil, 0, err
 	}
 	return out, len(audience) - len(out), d.channelAnswers(ctx, v, f, out)
 }
 
-// receipt is how far a channel message is with one of its audience. Nobody says when it was handed over.
-func (a *attendee) receipt(s standing) wire.RecipientReceipt {
+// receipt is how far a channel message is with one of its audience. Nobody says when it was handed over. Where lives are
+// granted, one that ended is given nothing any more, and its position is gone.
+func (a *attendee) receipt(s standing, open bool) wire.RecipientReceipt {
 	out := wire.RecipientReceipt{Principal: a.life.Principal.String(), Stage: wire.StageHandled}
 	if a.handled {
 		return out
 	}
 	out.Stage, out.Reason = wire.StageStored, s.waits()
-	switch {
-	case s.life.UID != "" && s.life.UID != a.life.UID:
-		out.Reason = reasonRevoked
+	switch other := s.life.UID != "" && s.life.UID != a.life.UID; {
+	case other && !open:
+		out.Stage, out.Reason = wire.StageGone, reasonEarlier
+	case other:
+		out.Reason = reasonUnknown
+	case s.ended == reasonRevoked:
+		out.Stage, out.Reason = wire.StageGone, reasonEnded
 	case a.left && s.ended == "":
 		out.Reason = reasonLeft
 	}

@@ -121,6 +121,7 @@ func TestReceiptOfAChannelMessage(t *testing.T) {
 	finns()
 	pointer := guss()
 
+	m.member(t, who["ada"], "team", 1, 0, 0)         // sent it
 	m.member(t, who["bob"], "team", 1, 0, sequence)  // handled it
 	m.member(t, who["cleo"], "*", 1, 0, 1)           // did not, and is there
 	m.beat(t, who["cleo"], wire.StatusIdle, "")      //
@@ -162,6 +163,22 @@ func TestReceiptOfAChannelMessage(t *testing.T) {
 	wantAudience(t, m.caller(t, who["hal"]), req, wire.StageStored, want)
 	want["local.cleo"] = wire.RecipientReceipt{Stage: wire.StageAnswered, Answer: private.ID}
 	wantAudience(t, m.caller(t, who["ada"]), req, wire.StageStored, want)
+
+	// Whom nothing reaches any more is waited for by nobody.
+	g, rev, err := m.grants.Get(ctxFor(t), who["finn"].Principal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []trust.GrantState{trust.GrantRetiring, trust.GrantRetired} {
+		if g.State, g.Epoch = state, g.Epoch+1; err == nil {
+			rev, err = m.grants.Update(ctxFor(t), g, rev)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want["local.finn"] = wire.RecipientReceipt{Stage: wire.StageGone, Reason: "what became of it is no longer known: the name was revoked"}
+	wantAudience(t, m.caller(t, who["ada"]), req, wire.StageGone, want)
 }
 
 func wantAudience(t testing.TB, c *control.Caller, req wire.ReceiptRequest, stage wire.Stage, want map[string]wire.RecipientReceipt) {
@@ -220,8 +237,8 @@ func TestReceiptHidesMembersByWiderPatterns(t *testing.T) {
 	m.member(t, who["cleo"], "team.>", 0, 0, 0) // not of this channel
 	m.member(t, who["auditor"], ">", 0, 0, 0)
 	m.member(t, low, "*", 0, 0, 0) // joined when it read more; its own
-	msg := message(low.Principal, "team", "hello")
-	m.send(t, low.Principal, msg)
+	msg := message(who["cleo"].Principal, "team", "hello")
+	m.send(t, who["cleo"].Principal, msg)
 	for l, want := range map[wire.Lifecycle][2]int{low: {2, 1}, who["bob"]: {3, 0}} {
 		r := ask[wire.ReceiptReply](t, m.caller(t, l), wire.CommandReceipt, wire.ReceiptRequest{ID: msg.ID})
 		if len(r.Recipients) != want[0] || r.Hidden != want[1] {

@@ -16,7 +16,8 @@ const (
 	reasonExpired  = "expired"
 	reasonOffline  = "offline"
 	reasonUnknown  = "no such participant"
-	reasonEarlier  = "sent to an earlier life of the name"
+	reasonEnded    = "what became of it is no longer known: the name was revoked"
+	reasonEarlier  = "what became of it is no longer known: the name was granted anew"
 	reasonNoHolder = "nobody holds the role"
 	reasonFinished = "it is in the queue no more: it was finished or dropped, or never was"
 	reasonRetained = "it is beyond what the stream keeps"
@@ -133,7 +134,8 @@ func least(all []wire.RecipientReceipt) wire.Stage {
 	return out
 }
 
-// directFate follows a direct message. What one life of the addressee left unhandled no later one gets.
+// directFate follows a direct message. What one life of the addressee left unhandled no later one gets, and with its queue goes
+// what the broker knew of it.
 func (d *Service) directFate(ctx context.Context, v viewer, f *found) ([]wire.RecipientReceipt, error) {
 	out := wire.RecipientReceipt{Principal: f.sub.To.String(), Stage: wire.StageStored}
 	s, err := d.standingOf(ctx, f.sub.To)
@@ -144,10 +146,14 @@ func (d *Service) directFate(ctx context.Context, v viewer, f *found) ([]wire.Re
 	switch {
 	case s.life.UID == "":
 	case f.sequence <= s.cut:
-		waits = reasonEarlier
+		out.Stage, out.Reason = wire.StageGone, reasonEarlier
 	default:
-		if err := d.queueStage(ctx, &out, f, wire.DirectDurable(s.life)); err != nil {
+		known, err := d.queueStage(ctx, &out, f, wire.DirectDurable(s.life))
+		if err != nil {
 			return nil, err
+		}
+		if !known && s.ended == reasonRevoked {
+			out.Stage, out.Reason = wire.StageGone, reasonEnded
 		}
 	}
 	filter, err := wire.DirectSubject(d.space, f.sub.Sender, f.sub.To)
@@ -165,7 +171,7 @@ func (d *Service) directFate(ctx context.Context, v viewer, f *found) ([]wire.Re
 // roleFate follows role work that is still in its queue: it leaves it when it is handled.
 func (d *Service) roleFate(ctx context.Context, v viewer, f *found) ([]wire.RecipientReceipt, error) {
 	out := wire.RecipientReceipt{Role: f.sub.Role, Stage: wire.StageStored}
-	if err := d.queueStage(ctx, &out, f, wire.RoleDurable(f.sub.Role)); err != nil {
+	if _, err := d.queueStage(ctx, &out, f, wire.RoleDurable(f.sub.Role)); err != nil {
 		return nil, err
 	}
 	if v.all || v.who == f.sub.Sender {
@@ -189,33 +195,34 @@ func (d *Service) roleFate(ctx context.Context, v viewer, f *found) ([]wire.Reci
 	return []wire.RecipientReceipt{out}, nil
 }
 
-// queueStage tells from a queue how far a message in it is.
+// queueStage tells from a queue how far a message in it is, and is false when neither it nor a notice says anything.
 //
 // The broker says what was handed over, and up to where everything was settled. Of what was settled out of order above
 // that it says nothing: it counts as handed over until the rest is settled too.
-func (d *Service) queueStage(ctx context.Context, out *wire.RecipientReceipt, f *found, durable string) error {
+func (d *Service) queueStage(ctx context.Context, out *wire.RecipientReceipt, f *found, durable string) (known bool, err error) {
 	stream := d.streamOf(f.sub.Kind)
 	queue, err := space.InspectQueue(ctx, d.js, stream, durable)
 	missing := wire.CodeOf(err) == wire.CodeNotFound
 	switch {
 	case err != nil && !missing:
-		return err
+		return false, err
 	case !missing && f.sequence > queue.Delivered:
-		return nil
+		return true, nil
 	}
 	dead, err := space.FindDead(ctx, d.js, d.space, stream, durable, f.sequence)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case dead != nil:
 		out.Stage, out.Reason, out.Attempts = wire.StageDead, dead.Reason, dead.Deliveries
 	case missing:
+		return false, nil
 	case f.sequence <= queue.Floor && f.sub.Kind == wire.KindDirect:
 		out.Stage = wire.StageHandled
 	default:
 		out.Stage = wire.StageHanded
 	}
-	return nil
+	return true, nil
 }
 
 // explain sets why a message that is not handled waits.

@@ -91,21 +91,56 @@ func TestReceiptAcrossLives(t *testing.T) {
 		if _, err := ada.Direct(ctx, bob, endpoint.Draft{Parts: []wire.Part{wire.Text("done")}, ReplyTo: job.ID}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Node().Authority().Revoke(ctx, m.Space(), bob); err != nil {
-			t.Fatal(err)
+		done, err := m.Node().Authority().Revoke(ctx, m.Space(), bob)
+		if err != nil || done.Waiting != 2 {
+			t.Fatalf("revoke = %+v, %v, want two messages that waited", done, err)
 		}
 		req := wire.ReceiptRequest{ID: in.ID}
-		wantFate(t, "bob is revoked", req, wire.RecipientReceipt{Principal: bob.String(), Stage: wire.StageStored, Reason: "revoked"}, []*endpoint.Endpoint{ada}, nil)
+		wantFate(t, "bob is revoked", req, wire.RecipientReceipt{
+			Principal: bob.String(), Stage: wire.StageGone, Reason: "what became of it is no longer known: the name was revoked",
+		}, []*endpoint.Endpoint{ada}, nil)
 		soon()
 		secondBob := asker(t, m, issue(t, m, "bob", auth.Request{Renew: false, Subscribe: []string{">"}, Publish: []string{">"}}))
 		wantFate(t, "another bob", req, wire.RecipientReceipt{
-			Principal: bob.String(), Stage: wire.StageStored, Reason: "sent to an earlier life of the name",
+			Principal: bob.String(), Stage: wire.StageGone, Reason: "what became of it is no longer known: the name was granted anew",
 		}, []*endpoint.Endpoint{ada}, secondBob)
 		for _, id := range []string{out.ID, job.ID} {
 			if r, err := secondBob.Receipt(ctx, wire.ReceiptRequest{ID: id}); !errors.Is(err, wire.ErrNotFound) {
 				t.Errorf("receipt of %s for the second bob = %+v, %v, want not-found", id, r, err)
 			}
 		}
+	})
+}
+
+// What was handled before its recipient was revoked is said to be neither waiting nor handled: the broker has forgotten.
+func TestReceiptOfWhatWasHandledBeforeARevocation(t *testing.T) {
+	cotaltest.Bubble(t, func(t *testing.T) {
+		m := cotaltest.New(t, nil)
+		bobs := agent(t, m, "bob", "")
+		ada := asker(t, m, agent(t, m, "ada", ""))
+		ctx, bob := t.Context(), bobs.Identity().Principal
+		start(t, m, bobs, endpoint.Options{}, func(d *endpoint.Delivery) { _ = d.Confirm(ctx) })
+		sent, err := ada.Direct(ctx, bob, endpoint.Text("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		soon()
+		req, viewers := wire.ReceiptRequest{ID: sent.ID}, []*endpoint.Endpoint{ada}
+		wantFate(t, "handled", req, wire.RecipientReceipt{Principal: bob.String(), Stage: wire.StageHandled}, viewers, nil)
+		done, err := m.Node().Authority().Revoke(ctx, m.Space(), bob)
+		if err != nil || done.Waiting != 0 {
+			t.Fatalf("revoke = %+v, %v, want nothing that waited", done, err)
+		}
+		forgotten := func(how string) {
+			t.Helper()
+			wantFate(t, how, req, wire.RecipientReceipt{
+				Principal: bob.String(), Stage: wire.StageGone, Reason: "what became of it is no longer known: the name was " + how,
+			}, viewers, nil)
+		}
+		forgotten("revoked")
+		soon()
+		issue(t, m, "bob", auth.Request{Subscribe: []string{">"}, Publish: []string{">"}})
+		forgotten("granted anew")
 	})
 }
 

@@ -31,8 +31,8 @@ const (
 	StageAnswered Stage = "answered"
 	// StageDead: it is not handed over any more; an operator can requeue or drop it.
 	StageDead Stage = "dead"
-	// StageGone: it is no longer stored, so that nothing more than what is said can be known: a job that was done or
-	// dropped, or a message beyond retention.
+	// StageGone: nothing more than what is said can be known, and nothing more happens to it: a job that was done or dropped, a
+	// message beyond retention, or one to a life that was revoked, of which the broker forgets what it had handled.
 	StageGone Stage = "gone"
 )
 
@@ -70,7 +70,7 @@ type ReceiptReply struct {
 	Size int `json:"size,omitempty"`
 	// Stage is the least advanced one of the recipients, StageStored when there is none.
 	Stage Stage `json:"stage"`
-	// Recipients are the addressee, the role, or the channel's durable members and the mentioned. Members whose
+	// Recipients are the addressee, the role, or the channel's durable members and the mentioned, without the sender. Members whose
 	// membership the caller may not see are counted in Hidden, and so is everybody beyond 500.
 	Recipients []RecipientReceipt `json:"recipients"`
 	Hidden     int                `json:"hidden,omitempty"`
@@ -82,7 +82,7 @@ type RecipientReceipt struct {
 	Principal string `json:"principal,omitempty"`
 	Role      string `json:"role,omitempty"`
 	Stage     Stage  `json:"stage"`
-	// Reason says why a message is dead or waits: "left", "revoked", "offline", "nobody holds the role", or what
+	// Reason says why a message is dead, gone or waits: "left", "expired", "offline", "nobody holds the role", or what
 	// the recipient's client said.
 	Reason string `json:"reason,omitempty"`
 	// Attempts is how often it was handed over, when known.

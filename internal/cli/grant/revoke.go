@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,8 +57,9 @@ type RevokeResult struct {
 	Space     wire.Space `json:"space"`
 	Principal string     `json:"principal,omitempty"`
 	Key       string     `json:"key,omitempty"`
-	Keys      int        `json:"keys"`   // credentials that are refused from now on
-	Kicked    int        `json:"kicked"` // live connections that were ended besides
+	Keys      int        `json:"keys"`              // credentials that are refused from now on
+	Kicked    int        `json:"kicked"`            // live connections that were ended besides
+	Waiting   uint64     `json:"waiting,omitempty"` // direct messages that it did not handle
 	File      string     `json:"file,omitempty"`
 }
 
@@ -67,6 +69,9 @@ func (r RevokeResult) human(p *command.Printer) {
 		return
 	}
 	p.Line("revoked %s in space %s: %s refused from now on", p.Bold(r.Principal), r.Space, plural(r.Keys, "credential"))
+	if r.Waiting > 0 {
+		p.Line("  %s that waited for it will not be delivered", plural(int(min(r.Waiting, math.MaxInt32)), "direct message"))
+	}
 	if r.File != "" {
 		p.Line("  removed its credential file %s", r.File)
 	}
@@ -114,7 +119,7 @@ func (r *revoke) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return t.Explain(err)
 	}
-	res.Principal, res.Keys, res.Kicked = p.String(), done.Keys, done.Kicked
+	res.Principal, res.Keys, res.Kicked, res.Waiting = p.String(), done.Keys, done.Kicked, done.Waiting
 	res.File = r.removeFile(ctx, t, p)
 	return e.Print(res, res.human)
 }
