@@ -141,6 +141,27 @@ func TestJoinOnATerminal(t *testing.T) {
 	}
 }
 
+// TestJoinOnATerminalWithoutSize: some terminals say that they are 0 by 0; lines are not broken after each letter there.
+func TestJoinOnATerminalWithoutSize(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	tm, cmd := openTerminal(t, w, "join")
+	tm.expect("#general> ")
+	if err := unix.IoctlSetWinsize(int(tm.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{}); err != nil {
+		t.Fatal(err)
+	}
+	tm.send("/who\r") // the size is looked at before each line
+	tm.expect("local.ada")
+	tm.send("/help\r")
+	tm.expect("end the session")
+	tm.send("abcdefgh")
+	tm.expect("abcdefgh")
+	tm.send("\x15/quit\r")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("join ended with %v, want success", err)
+	}
+}
+
 // TestJoinLeavesOnCtrlC: the terminal is in raw mode then, so the key is ours to understand.
 func TestJoinLeavesOnCtrlC(t *testing.T) {
 	w := newWorld(t)

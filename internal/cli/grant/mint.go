@@ -329,7 +329,7 @@ func (m *mint) where() string {
 	if m.out == "" {
 		return ""
 	}
-	return " --out " + m.out
+	return " --out " + command.Quote(m.out)
 }
 
 // refused adds to the refusal of a file what works: a granted name is renewed, any other is granted anew in a file that is

@@ -74,7 +74,7 @@ func (c *clearing) Run(ctx context.Context, e *command.Env) error {
 		holds := fmt.Sprintf("channel %q of space %q holds %s of %s", channel, t.Space(), view.Plural(messages, "message"), view.Plural(uint64(senders), "sender"))
 		refusal := wire.Errorf(wire.CodeFailedPrecondition, "%s; nothing was removed", holds)
 		refusal.Outcome, refusal.Details = wire.OutcomeNotExecuted, map[string]any{"messages": messages, "senders": senders}
-		err := e.Confirm(ctx, command.Hint(refusal, "to remove them for good: cotal history clear "+channel+" --force"), holds+"; remove them for good")
+		err := e.Confirm(ctx, command.Hint(refusal, "to remove them for good: cotal history clear "+command.Quote(channel)+" --force"), holds+"; remove them for good")
 		if err != nil {
 			return err
 		}

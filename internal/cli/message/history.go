@@ -168,7 +168,7 @@ func (h *history) finish(e *command.Env, end PageEnd) error {
 		e.Note("%d stored messages were left out: they do not keep to the contract", end.Skipped)
 	}
 	if end.Next > 0 {
-		e.Note("%d more; go on with: cotal %s %s --from %d", end.Remaining, h.verb, end.Channel, end.Next)
+		e.Note("%d more; go on with: cotal %s %s --from %d", end.Remaining, h.verb, command.Quote(end.Channel), end.Next)
 	}
 	if end.Count == 0 && end.Next == 0 {
 		e.Note("no messages")

@@ -49,7 +49,7 @@ func openScreen(ctx context.Context, e *command.Env) (*screen, error) {
 	out, _ := e.Stdout.(*os.File)
 	read := func() (string, error) {
 		if w, h, err := term.GetSize(int(out.Fd())); err == nil {
-			_ = t.SetSize(w, h)
+			_ = t.SetSize(size(w, 80), size(h, 24))
 		}
 		s, err := t.ReadLine()
 		if errors.Is(err, term.ErrPasteIndicator) {
@@ -61,6 +61,14 @@ func openScreen(ctx context.Context, e *command.Env) (*screen, error) {
 		env: e.WithOutput(t, e.Colour(e.Stdout)), lines: pump(ctx, read),
 		interactive: true, prompt: redraw(t), restore: func() { _ = term.Restore(fd, old); fmt.Fprintln(e.Stdout) },
 	}, nil
+}
+
+// size is a measure of the terminal; one that says 0 does not know its own.
+func size(n, unknown int) int {
+	if n <= 0 {
+		return unknown
+	}
+	return n
 }
 
 // redraw sets the prompt, and draws the line being typed again when it changed.

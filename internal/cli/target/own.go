@@ -1,8 +1,6 @@
 package target
 
 import (
-	"strings"
-
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -17,7 +15,11 @@ func (t *Target) Own(verb string, operands ...string) error {
 	if !c.Guessed { // a credential names a space and no mesh
 		return nil
 	}
-	line := strings.Join(append([]string{"cotal", verb}, operands...), " ") + " --server " + c.Server.Value
+	line := "cotal " + verb
+	for _, o := range operands {
+		line += " " + command.Quote(o)
+	}
+	line += " --server " + command.Quote(c.Server.Value)
 	refusal := wire.Errorf(wire.CodeFailedPrecondition, "no project at or above %q; nothing was done to the mesh of %q, which was not named", t.env.Dir, c.Project.Root)
 	refusal.Outcome = wire.OutcomeNotExecuted
 	refusal.Details = map[string]any{"root": c.Project.Root, "server": c.Server.Value}

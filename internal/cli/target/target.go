@@ -80,7 +80,7 @@ func (t *Target) readCreds() error {
 		return wire.Errorf(wire.CodeUnauthenticated, "read credential %q: %v", path, err)
 	}
 	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		t.env.Note("warning: others on this machine can read credential %s, and speak as its holder; take that back: chmod 600 %s", path, path)
+		t.env.Note("warning: others on this machine can read credential %s, and speak as its holder; take that back: chmod 600 %s", path, command.Quote(path))
 	}
 	own := string(t.creds.Identity().Space)
 	switch s := &t.Config.Space; {
