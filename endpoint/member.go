@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,9 @@ type MembershipStatus struct {
 	Established bool
 	// Joined is the sequence after which the membership began, Floor the one up to which everything is recorded as handled.
 	Joined, Floor uint64
+	// Earlier are the parts, when it was joined, of memberships before this one in which something may have been unhandled. That
+	// comes too; who shows history up to Joined leaves them out.
+	Earlier []wire.SequenceRange
 	// Behind says that something missed is being read, or will be.
 	Behind bool
 	Err    error
@@ -201,7 +205,7 @@ func (m *Membership) Status() MembershipStatus {
 	defer m.state.Unlock()
 	s := MembershipStatus{
 		Class: m.reply.Class, Durable: m.known && m.reply.Durable, Established: m.known && m.err == nil && !m.gone,
-		Joined: m.reply.Joined, Floor: max(floor, m.reply.Floor), Behind: (behind || m.err != nil) && !m.gone, Err: m.err,
+		Joined: m.reply.Joined, Earlier: slices.Clone(m.reply.Earlier), Floor: max(floor, m.reply.Floor), Behind: (behind || m.err != nil) && !m.gone, Err: m.err,
 	}
 	if !s.Durable {
 		s.Floor = 0

@@ -87,13 +87,13 @@ func (p *printer) event(ev endpoint.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.e.JSON {
-		if err := p.e.Each(view.Notice{V: command.V1, Event: name, Text: ev.String()}, nil); err != nil && p.err == nil {
+		if err := p.e.Each(view.NoticeOf(ev), nil); err != nil && p.err == nil {
 			p.err = err
 			p.stop()
 		}
 		return
 	}
-	p.e.Note("-- %s", command.Safe(ev.String()))
+	p.e.Note("-- %s", command.Safe(view.Spoken(ev)))
 }
 
 // Run follows until the person ends it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -107,7 +108,7 @@ func (j *join) Run(ctx context.Context, e *command.Env) error {
 	defer t.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &session{t: t, broken: make(chan struct{}), peers: map[string]target.Peer{}}
+	s := &session{t: t, broken: make(chan struct{}), peers: map[string]target.Peer{}, missed: map[string]int{}, late: map[string][]view.Entry{}}
 	defer s.wg.Wait()
 	if s.ep, err = t.Endpoint(ctx, target.Joining, target.WithEvents(s.event)); err != nil {
 		return err

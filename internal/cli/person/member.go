@@ -3,6 +3,7 @@ package person
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,8 @@ func (s *session) join(ctx context.Context, pattern string, history int, again b
 	defer close(begun)
 	m, err := s.ep.Join(ctx, pattern, func(d *endpoint.Delivery) {
 		<-begun // what is older is shown first
-		s.settle(ctx, d)
+		s.release(pattern, d.Sequence)
+		s.settle(ctx, d, pattern)
 	}, &endpoint.JoinOptions{Manual: true})
 	if errors.Is(err, wire.ErrPermissionDenied) && s.posts(pattern) {
 		s.say("what others say in %s is not shown: your credential may post there and not read", view.Channel(pattern))
@@ -59,7 +61,7 @@ func (s *session) join(ctx context.Context, pattern string, history int, again b
 	s.members = append(s.members, member{pattern, m})
 	st := m.Status()
 	if history > 0 && !again && st.Established {
-		if err := s.backlog(ctx, pattern, history, st.Joined); err != nil && ctx.Err() == nil {
+		if err := s.backlog(ctx, pattern, history, st); err != nil && ctx.Err() == nil {
 			s.say("no history of %s: %s", view.Channel(pattern), command.Safe(err.Error()))
 		}
 	}
@@ -73,15 +75,25 @@ func (s *session) join(ctx context.Context, pattern string, history int, again b
 	return nil
 }
 
-// backlog shows the last stored messages up to a sequence, as far as the channel's settings show them to those who join.
-func (s *session) backlog(ctx context.Context, channel string, n int, until uint64) error {
-	page, err := s.ep.History(ctx, wire.HistoryRequest{Channel: channel, Last: n, Until: until, Replay: true})
+// backlog shows the last stored messages up to the place where a membership began, as far as the channel's settings show them
+// to those who join. What earlier memberships of the channel hold still comes by itself: it is left out here, and what is later
+// waits for it.
+func (s *session) backlog(ctx context.Context, channel string, n int, st endpoint.MembershipStatus) error {
+	page, err := s.ep.History(ctx, wire.HistoryRequest{Channel: channel, Last: n, Until: st.Joined, Replay: true})
 	if err != nil {
 		return err
 	}
 	for _, d := range page.Messages {
-		en := view.EntryOf(d)
-		s.print(en, en.Text)
+		within := func(r wire.SequenceRange) bool { return r.From <= d.Sequence && d.Sequence <= r.To }
+		switch en := view.EntryOf(d); {
+		case slices.ContainsFunc(st.Earlier, within):
+		case len(st.Earlier) > 0 && st.Earlier[0].To < d.Sequence:
+			s.mu.Lock()
+			s.late[channel] = append(s.late[channel], en)
+			s.mu.Unlock()
+		default:
+			s.print(en, en.Text)
+		}
 	}
 	return nil
 }
@@ -99,17 +111,38 @@ func (s *session) tell(event, text string) {
 func (s *session) part(ctx context.Context, pattern string) error {
 	i := slices.IndexFunc(s.members, func(m member) bool { return m.pattern == pattern })
 	if i < 0 {
-		return wire.Errorf(wire.CodeNotFound, "you did not join %q", pattern)
+		return command.Hint(wire.Errorf(wire.CodeNotFound, "you did not join %q", pattern), "you joined: "+s.joined())
 	}
 	if err := s.members[i].Leave(ctx); err != nil {
 		return err
 	}
 	s.members = slices.Delete(s.members, i, i+1)
-	if s.current == pattern {
-		s.current = ""
-	}
 	s.tell("left", "left "+view.Channel(pattern))
+	if s.current == "" || slices.ContainsFunc(s.members, func(m member) bool { return wire.PatternCovers(m.pattern, s.current) }) {
+		return nil
+	}
+	s.current = ""
+	for _, m := range s.members {
+		if wire.ValidateChannel(m.pattern) == nil {
+			s.current = m.pattern
+			s.say("plain text is posted to %s now", view.Channel(s.current))
+			return nil
+		}
+	}
+	s.say("plain text goes nowhere now; choose a channel with /channel <name>")
 	return nil
+}
+
+// joined lists what the session has joined.
+func (s *session) joined() string {
+	if len(s.members) == 0 {
+		return "nothing"
+	}
+	names := make([]string, len(s.members))
+	for i, m := range s.members {
+		names[i] = view.Channel(m.pattern)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Bounds of waiting for what was missed.
@@ -133,6 +166,9 @@ func (s *session) catchUp(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+	for _, m := range s.members {
+		s.release(m.pattern, math.MaxUint64)
 	}
 }
 
@@ -164,7 +200,7 @@ func (s *session) farewell() {
 	}
 	how := "<channel>"
 	if len(kept) == 1 {
-		how = kept[0]
+		how = command.Quote(kept[0])
 	}
 	s.say("you stay a member of %s: what is posted meanwhile waits for you; cotal leave %s ends that", strings.Join(names, ", "), how)
 }

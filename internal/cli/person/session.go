@@ -36,7 +36,10 @@ type session struct {
 	screen *screen    // set once, before anything but events is received
 	over   bool       // nothing is printed any more
 	err    error
-	peers  map[string]target.Peer // as last told by the roster
+	peers  map[string]target.Peer  // as last told by the roster
+	missed map[string]int          // how many messages that had been missed were shown, by pattern, "" for mentions
+	late   map[string][]view.Entry // history that comes after what was missed, by channel
+	said   recent                  // what was posted here
 }
 
 // attach makes the screen the session's.
@@ -68,14 +71,14 @@ func (s *session) begin(ctx context.Context, patterns []string, current string, 
 			return err
 		}
 	}
-	if err := s.ep.HandleDirect(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d) }); err != nil {
+	if err := s.ep.HandleDirect(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d, "") }); err != nil {
 		return err
 	}
-	if err := s.ep.HandleMentions(ctx, func(d *endpoint.Delivery) { s.show(d) }); err != nil {
+	if err := s.ep.HandleMentions(ctx, func(d *endpoint.Delivery) { s.show(d, "") }); err != nil {
 		return err
 	}
 	if s.ep.Identity().Role != "" {
-		if err := s.ep.HandleRole(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d) }); err != nil {
+		if err := s.ep.HandleRole(ctx, func(d *endpoint.Delivery) { s.settle(ctx, d, "") }); err != nil {
 			return err
 		}
 	}
@@ -87,22 +90,6 @@ func (s *session) begin(ctx context.Context, patterns []string, current string, 
 func (s *session) posts(pattern string) bool {
 	id := s.ep.Identity()
 	return id.Profile == trust.Operator || slices.ContainsFunc(id.Publish, func(have string) bool { return wire.PatternCovers(have, pattern) })
-}
-
-// settle shows a message; shown, it is handled. What the person said is on the screen already.
-func (s *session) settle(ctx context.Context, d *endpoint.Delivery) {
-	if d.Kind == wire.KindChannel && d.Sender == s.ep.Principal() || s.show(d) {
-		_ = d.Ack(context.WithoutCancel(ctx))
-		return
-	}
-	_ = d.Nak(context.WithoutCancel(ctx), 0)
-}
-
-// show prints a message and reports whether it could.
-func (s *session) show(d *endpoint.Delivery) bool {
-	en := view.EntryOf(d)
-	en.Missed = d.Replayed
-	return s.print(en, en.Text)
 }
 
 func (s *session) print(v any, human func(*command.Printer)) bool {
@@ -187,18 +174,23 @@ func doing(status, activity string) string {
 
 // event tells what happens to the connection. It is called before the screen is there, too.
 func (s *session) event(ev endpoint.Event) {
-	name := view.EventName(ev)
 	s.mu.Lock()
 	early := s.screen == nil
 	s.mu.Unlock()
-	if name == "" || early {
+	if early {
+		return
+	}
+	if c, ok := ev.(endpoint.EventCaughtUp); ok {
+		ev = s.counted(c)
+	}
+	if view.EventName(ev) == "" {
 		return
 	}
 	if s.screen.env.JSON {
-		s.print(view.Notice{V: command.V1, Event: name, Text: view.EventText(ev)}, nil)
+		s.print(view.NoticeOf(ev), nil)
 		return
 	}
-	s.say("%s", command.Safe(view.EventText(ev)))
+	s.say("%s", command.Safe(view.Spoken(ev)))
 }
 
 // outcome is the error of the whole session: a script learns from the exit code that a line of it was not done, a
@@ -250,9 +242,6 @@ func inside(err error) []string {
 			out = append(out, h)
 		}
 	}
-	if errors.Is(err, wire.ErrNotFound) {
-		out = append(out, "who is here: /who")
-	}
 	return out
 }
 
@@ -294,6 +283,9 @@ func (s *session) send(ctx context.Context, a action) error {
 	switch a.verb {
 	case verbDirect:
 		peer, reach, err := s.t.ReachPeer(ctx, s.ep, a.to)
+		if errors.Is(err, wire.ErrNotFound) {
+			return command.Hint(err, "who is here: /who")
+		}
 		if err != nil {
 			return err
 		}
@@ -315,6 +307,10 @@ func (s *session) send(ctx context.Context, a action) error {
 	if s.current == "" {
 		return command.Usagef("no current channel; choose one with /channel <name>")
 	}
+	draft.ID = wire.NewID() // known before it comes back
+	s.mu.Lock()
+	s.said.add(draft.ID)
+	s.mu.Unlock()
 	r, err := s.ep.Post(ctx, s.current, draft)
 	if err != nil {
 		return err
