@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/wire"
@@ -46,8 +47,11 @@ func serve(ctx context.Context, out io.Writer, server string, src endpoint.Sourc
 	o.Description = "answers what it is asked"
 	a := &agent{ctx: ctx, out: out}
 	misfits := make(chan struct{}, 1) // the newest credential cannot continue the one in use
+	var refused refusals
 	o.OnEvent = func(e endpoint.Event) {
-		a.print("* %s", e)
+		if text := refused.text(e, time.Now()); text != "" {
+			a.print("* %s", text)
+		}
 		if f, ok := e.(endpoint.EventRenewalFailed); ok && errors.Is(f.Err, wire.ErrPrecondition) {
 			select {
 			case misfits <- struct{}{}:
@@ -94,6 +98,34 @@ type agent struct {
 	ep  *endpoint.Endpoint
 	mu  sync.Mutex // guards out
 	out io.Writer
+}
+
+// refusals keeps a credential that stays refused from filling the output: the endpoint tries on until it has a better one.
+type refusals struct {
+	count int // since one was told
+	told  time.Time
+}
+
+// refusedEvery is how often it is told.
+const refusedEvery = time.Minute
+
+// text is what to print of an event, "" for nothing.
+func (r *refusals) text(e endpoint.Event, now time.Time) string {
+	switch e.(type) {
+	case endpoint.EventConnected:
+		*r = refusals{}
+	case endpoint.EventRefused:
+		r.count++
+		if !r.told.IsZero() && now.Sub(r.told) < refusedEvery {
+			return ""
+		}
+		n, first := r.count, r.told.IsZero()
+		r.count, r.told = 0, now
+		if !first {
+			return fmt.Sprintf("%s (%d times since)", e, n)
+		}
+	}
+	return e.String()
 }
 
 // replaced is an error when the newest credential is another life's: the name was revoked and granted anew, and no

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,6 +47,33 @@ func TestAgentEndsWhenItsNameIsGrantedAnew(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the agent goes on 20 s after its name was granted anew")
+	}
+}
+
+// A credential that stays refused is told of at once, and then once a minute, with how often it was.
+func TestAgentCountsRefusals(t *testing.T) {
+	var r refusals
+	var got []string
+	now := time.Unix(1_700_000_000, 0)
+	see := func(e endpoint.Event) {
+		if text := r.text(e, now); text != "" {
+			got = append(got, text)
+		}
+		now = now.Add(2 * time.Second)
+	}
+	refused := endpoint.EventRefused{Err: errors.New("no")}
+	for range 62 {
+		see(refused)
+	}
+	see(endpoint.EventConnected{Server: "s"})
+	see(refused)
+	see(refused)
+	want := []string{
+		"credential refused: no", "credential refused: no (30 times since)", "credential refused: no (30 times since)",
+		`connected to "s"`, "credential refused: no",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("said %q, want %q", got, want)
 	}
 }
 
