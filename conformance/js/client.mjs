@@ -3,8 +3,7 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { connect as dial, credsAuthenticator, errors, headers, nanos } from "@nats-io/transport-node";
 import {
-  checkPresence, codeOf, decodeReply, decodeRosterEvent, dot, isName, isPattern, name, ownerIsKnown, parseEventSubject,
-  parsePrincipal, parseReplySubject, receive, Refused,
+  checkPresence, codeOf, decodeReply, dot, isName, isPattern, name, ownerIsKnown, parsePrincipal, parseReplySubject, receive, Refused,
 } from "./contract.mjs";
 
 // Failure is a call that did not come to a good end; decide by code and outcome (12).
@@ -83,6 +82,7 @@ export class Participant {
     Object.assign(this, { nc, me, display, tells });
     this.last = new Map(); // subject to the last sequence heard on it [LIV-3]
     this.seen = new Set(); // sender and id of what was surfaced [MSG-5]
+    this.queued = new Map(); // the same of a queue, with the sequence it was handed out under
     this.open = new Map(); // nonce to the request that waits for its reply
     this.violations = [];
     this.secret = randomBytes(32); // of the keys by which the broker knows a repetition
@@ -165,37 +165,43 @@ export class Participant {
 
   // --- Hearing channels (6.2) ---
 
-  // join calls hear({message, sender, channel, sequence}) for each message of the channels that pattern takes in, and
-  // returns when the broker has accepted the subscription [LIV-1].
-  async join(pattern, hear) {
+  // listen calls hear({message, sender, channel, sequence, previous}) for each message that is posted on the channels of
+  // pattern from now on, and returns when the broker has accepted the subscription [LIV-1].
+  async listen(pattern, hear) {
+    return this.copies(pattern, (copy) => {
+      const { subject, sequence, previous, message } = copy;
+      const last = this.last.get(subject);
+      if (last !== undefined && sequence <= last) return; // [LIV-4]
+      if (last !== undefined && previous > last) this.tells({ gap: { subject, after: last, until: sequence } }); // [LIV-3]
+      this.last.set(subject, sequence);
+      if (!this.repeats(message)) hear(copy);
+    });
+  }
+
+  // copies calls hear with every live copy that is one, repeated or not.
+  async copies(pattern, hear) {
     if (!isPattern(pattern)) throw new Refused("malformed-subject", `${JSON.stringify(pattern)} is no pattern`);
-    const sub = this.nc.subscribe(this.subject("live", "*", "*", pattern), { callback: (err, msg) => !err && this.#live(msg, hear) });
-    await this.settled();
-    const refused = sub.isClosed() && (await sub.closed);
-    if (refused) throw denied(refused);
+    const sub = await this.subscribe(this.subject("live", "*", "*", pattern), (msg) => {
+      try {
+        hear(liveCopy(msg));
+      } catch (error) {
+        this.drop(error, msg.subject);
+      }
+    });
     return { leave: () => sub.unsubscribe() };
   }
 
-  #live(msg, hear) {
-    try {
-      const { subject, message } = receive(msg.subject, msg.data);
-      if (subject.kind !== "live") throw new Refused("malformed-subject", "not on the live rail");
-      const header = (key) => Number(msg.headers?.values(key).at(-1)); // the last of several is the broker's [LIV-2]
-      const [sequence, previous] = [header("Nats-Sequence"), header("Nats-Last-Sequence")];
-      if (!Number.isInteger(sequence) || !Number.isInteger(previous)) throw new Refused("malformed-subject", "no copy of a stored message");
-      const last = this.last.get(msg.subject);
-      if (last !== undefined && sequence <= last) return; // [LIV-4]
-      if (last !== undefined && previous > last) this.tells({ gap: { subject: msg.subject, after: last, until: sequence } }); // [LIV-3]
-      this.last.set(msg.subject, sequence);
-      if (this.#repeats(message)) return;
-      hear({ message, sender: dot(subject.sender), channel: subject.channel, sequence, previous });
-    } catch (error) {
-      this.#drop(error, msg.subject);
-    }
+  // subscribe returns when the broker has accepted it.
+  async subscribe(subject, hear) {
+    const sub = this.nc.subscribe(subject, { callback: (err, msg) => !err && hear(msg) });
+    await this.settled();
+    const refused = sub.isClosed() && (await sub.closed);
+    if (refused) throw denied(refused);
+    return sub;
   }
 
-  // #repeats says whether the message was surfaced before [MSG-5].
-  #repeats(message) {
+  // repeats says whether the message was surfaced before [MSG-5].
+  repeats(message) {
     if (message.id === "") return false;
     const key = `${message.from.id} ${message.id}`;
     if (this.seen.has(key)) return true;
@@ -204,7 +210,7 @@ export class Participant {
     return false;
   }
 
-  #drop(error, subject) {
+  drop(error, subject) {
     if (!(error instanceof Refused)) throw error;
     this.tells({ dropped: { reason: error.reason, subject } }); // [MSG-6]
   }
@@ -272,8 +278,10 @@ export class Participant {
       const { subject, message } = receive(msg.subject, msg.data);
       if (subject.kind !== "inst" && subject.kind !== "svc") throw new Refused("malformed-subject", "neither direct nor role message");
       if (subject.kind === "inst" && dot(subject.to) !== dot(this.me)) throw new Refused("sender-mismatch", "addressed to another"); // [MSG-7]
+      const requeued = msg.headers?.has("Cotal-Requeued") === true;
+      if (this.#handled(message, numbers[1]) && !requeued) return void settle("+ACK"); // sent twice [MSG-5], [DUR-7]
       return {
-        message, sender: dot(subject.sender), role: subject.role, delivered: numbers[0], sequence: numbers[1],
+        message, sender: dot(subject.sender), role: subject.role, delivered: numbers[0], sequence: numbers[1], requeued,
         ack: () => settle("+ACK"),
         confirm: async () => void (await this.nc.request(msg.reply, "+ACK", { timeout: 5000 })),
         nak: (delay) => settle(delay ? `-NAK ${JSON.stringify({ delay: nanos(delay) })}` : "-NAK"),
@@ -282,8 +290,17 @@ export class Participant {
       };
     } catch (error) {
       settle("+TERM");
-      this.#drop(error, msg.subject);
+      this.drop(error, msg.subject);
     }
+  }
+
+  // #handled says whether the message was handed out under another sequence. The same one comes again until it is settled.
+  #handled(message, sequence) {
+    const key = `${message.from.id} ${message.id}`;
+    const first = this.queued.get(key);
+    if (message.id !== "" && first === undefined) this.queued.set(key, sequence);
+    if (this.queued.size > 10_000) this.queued.delete(this.queued.keys().next().value);
+    return first !== undefined && first !== sequence;
   }
 
   // --- Presence (8) ---
@@ -370,7 +387,7 @@ export class Participant {
       if (reply.ok) request.done(reply.data);
       else request.fail(new Failure(codeOf(reply.error), reply.error.message, reply.error));
     } catch (error) {
-      this.#drop(error, msg.subject);
+      this.drop(error, msg.subject);
     }
   }
 
@@ -380,6 +397,7 @@ export class Participant {
   // --- What delivery reads for a participant (11) ---
 
   history = (args) => this.call("delivery", "history", args);
+  delivery = (command, args) => this.call("delivery", command, args);
 
   // channels reads all pages of the list.
   async channels(limit) {
@@ -409,78 +427,20 @@ export class Participant {
     }
   }
 
-  // watchRoster follows the roster [ROS-1] and calls changed(view) after each change of it. A view has entries by principal
-  // and stale: while that is set, nobody may be called offline.
-  async watchRoster(changed) {
-    let view = { entries: new Map(), stale: true };
-    let early = []; // what comes while the pages are read
-    let silence;
-    let stopped = false;
-    const read = async () => {
-      early = [];
-      view = { ...(await this.roster()), stale: false };
-      const events = early;
-      early = undefined;
-      changed(view);
-      events.forEach(apply);
-      listen();
-    };
-    const again = () => {
-      if (early) return; // reading already
-      view.stale = true;
-      early = [];
-      changed(view);
-      const retry = (error) => {
-        this.tells({ stale: error });
-        if (!stopped) setTimeout(() => read().catch(retry), 1000);
-      };
-      read().catch(retry);
-    };
-    const listen = () => {
-      clearTimeout(silence);
-      if (!stopped) silence = setTimeout(again, 6000);
-    };
-    const apply = ({ from, event }) => {
-      if (early) return void early.push({ from, event });
-      listen();
-      if (from.instance !== view.instance || from.epoch !== view.epoch || event.kind === "end") return again();
-      if (!["change", "remove", "alive"].includes(event.kind) || event.sequence <= view.sequence) return;
-      if (event.kind === "alive" || event.sequence !== view.sequence + 1) return again(); // a hole
-      view.sequence = event.sequence;
-      const principal = event.principal ?? event.entry.principal;
-      if (event.sequence <= (view.entries.get(principal)?.sequence ?? 0)) return; // a later page knew already
-      if (event.kind === "remove") view.entries.delete(principal);
-      else view.entries.set(principal, event.entry);
-      changed(view);
-    };
-    const sub = this.nc.subscribe(this.subject("epe", "delivery", "*", "*", "roster"), {
-      callback: (err, msg) => {
-        if (err) return;
-        try {
-          const event = decodeRosterEvent(msg.data);
-          if (event.kind === "change") checkPresence(event.entry.principal, event.entry.presence);
-          apply({ from: parseEventSubject(msg.subject), event });
-        } catch (error) {
-          this.#drop(error, msg.subject);
-        }
-      },
-    });
-    await this.settled();
-    if (sub.isClosed()) throw denied(await sub.closed);
-    await read();
-    return {
-      stop: () => {
-        stopped = true;
-        clearTimeout(silence);
-        sub.unsubscribe();
-      },
-    };
-  }
-
   async close() {
     clearInterval(this.beat);
     await this.nc.close();
   }
+}
+
+// liveCopy reads a message of the live rail (6.2).
+function liveCopy(msg) {
+  const { subject, message } = receive(msg.subject, msg.data);
+  if (subject.kind !== "live") throw new Refused("malformed-subject", "not on the live rail");
+  const header = (key) => Number(msg.headers?.values(key).at(-1)); // the last of several is the broker's [LIV-2]
+  const [sequence, previous] = [header("Nats-Sequence"), header("Nats-Last-Sequence")];
+  if (!Number.isInteger(sequence) || !Number.isInteger(previous)) throw new Refused("malformed-subject", "no copy of a stored message");
+  return { subject: msg.subject, message, sender: dot(subject.sender), channel: subject.channel, sequence, previous };
 }
 
 // within returns what comes of a promise, or undefined after so many milliseconds.

@@ -272,7 +272,7 @@ function check(value, shape, what) {
 const isObject = (v) => typeof v === "object" && v !== null && !Array.isArray(v);
 const isText = (v) => typeof v === "string";
 const isWord = (v) => isText(v) && v !== "";
-const isInteger = (v) => Number.isInteger(v) && v >= 0 && v <= Number.MAX_SAFE_INTEGER;
+export const isInteger = (v) => Number.isInteger(v) && v >= 0 && v <= Number.MAX_SAFE_INTEGER;
 const isBoolean = (v) => typeof v === "boolean";
 const anything = () => true;
 const oneOf = (...words) => (v) => words.includes(v);

@@ -10,6 +10,8 @@ import { isDeepStrictEqual } from "node:util";
 import { connect as dial, credsAuthenticator, errors, headers } from "@nats-io/transport-node";
 import { connect, readCredential, within } from "./client.mjs";
 import { canonical, dot } from "./contract.mjs";
+import { members } from "./members.mjs";
+import { watchRoster } from "./roster.mjs";
 
 const [server, ...given] = process.argv.slice(2);
 const files = new Map(given.map((g) => [g.slice(0, g.indexOf("=")), readFileSync(g.slice(g.indexOf("=") + 1))]));
@@ -148,7 +150,7 @@ await check("the roster shows the peers, in one page and in many", async () => {
 });
 
 await check("the roster feed follows", async () => {
-  watch = await jay.watchRoster((v) => {
+  watch = await watchRoster(jay, (v) => {
     view = v;
     for (const e of v.entries.values()) views.put({ principal: e.principal, status: e.presence.status, activity: e.presence.activity, gone: e.gone, stale: v.stale });
   });
@@ -164,7 +166,7 @@ const heard = new Box();
 let backend;
 
 await check("a join hears live copies with their place in the stream", async () => {
-  backend = await jay.join("team.backend", heard.put);
+  backend = await jay.listen("team.backend", heard.put);
   const receipts = [];
   for (const text of ["one", "two", "three"]) receipts.push(await ask({ do: "post", channel: "team.backend", text }));
   let previous = 0;
@@ -176,7 +178,7 @@ await check("a join hears live copies with their place in the stream", async () 
 });
 
 await check("a message under two subscriptions surfaces once", async () => {
-  const wide = await jay.join("team.>", heard.put);
+  const wide = await jay.listen("team.>", heard.put);
   const { id } = await ask({ do: "post", channel: "team.backend", text: "once" });
   const { id: last } = await ask({ do: "post", channel: "team.other", text: "the other" });
   await heard.find((h) => h.message.id === last, "the message after it");
@@ -197,7 +199,7 @@ await check("a gap is noticed and history fills it", async () => {
   backend.leave();
   await jay.settled();
   const missed = await ask({ do: "post", channel: "team.backend", text: "missed" });
-  backend = await jay.join("team.backend", heard.put);
+  backend = await jay.listen("team.backend", heard.put);
   const next = await ask({ do: "post", channel: "team.backend", text: "not missed" });
   const { gap } = await jayTells.find((t) => t.gap?.until === next.sequence, "gap");
   must(gap.after < missed.sequence, `gap after ${gap.after}`);
@@ -238,7 +240,7 @@ await check("headers that the sender wrote itself do not count", async () => {
 });
 
 await check("an id that is stored twice is heard once, messages without one each", async () => {
-  const wide = await jay.join("team.>", heard.put);
+  const wide = await jay.listen("team.>", heard.put);
   const subject = jay.subject("chat", me, "team.js");
   const store = async (message, key) => {
     const h = headers();
@@ -247,7 +249,7 @@ await check("an id that is stored twice is heard once, messages without one each
   };
   const twice = jay.message({ channel: "team.js" }, "stored twice");
   must((await store(twice, "one key")) < (await store(twice, "another key")), "stored once");
-  const narrow = await jay.join("team.js", heard.put);
+  const narrow = await jay.listen("team.js", heard.put);
   const nameless = [await store(jay.message({ channel: "team.js" }, { id: "", parts: [] })), await store(jay.message({ channel: "team.js" }, { id: "", parts: [] }))];
   const { id: last } = await jay.post("team.js", "after them");
   await heard.find((h) => h.message.id === last, "the message after them");
@@ -295,9 +297,9 @@ await check("lies on a channel are dropped by both", async () => {
 
 // --- Direct messages (7) ---
 
-const arrivals = async (queue, options) => {
+const arrivals = async (queue, options, who = jay) => {
   const got = [];
-  for await (const item of jay.pull(queue, options)) got.push(item);
+  for await (const item of who.pull(queue, options)) got.push(item);
   return got;
 };
 // nothing checks that a queue holds nothing, neither waiting nor handed out and not acknowledged.
@@ -471,6 +473,11 @@ await check("a presence record nested too deeply hides nobody", async () => {
   }
 });
 
+// --- What waits for a participant (9.1, 9.2, 11.6 to 11.8) ---
+
+const credential = async (actor) => readFileSync((await ask({ do: "credential", actor, ttlMs: 60_000 })).file);
+await members({ check, must, equal, fails, ask, arrivals, nothing, credential, Box, textOf, server, jay, mallory, bob });
+
 // --- Requests (10) ---
 
 const digest = (value) => `sha256:${createHash("sha256").update(canonical(value)).digest("hex")}`;
@@ -479,7 +486,8 @@ await check("describe tells a contract that bears its digests", async () => {
   const contract = await jay.describe("delivery");
   equal([contract.v, contract.endpoint, contract.digest], [1, "delivery", digest(contract.commands)], "contract");
   const names = contract.commands.map((c) => c.name);
-  must(["roster", "channels", "history", "channel-set", "enrol", "describe", "health"].every((n) => names.includes(n)), `commands ${names}`);
+  const documented = "roster channels history channel-set enrol join leave memberships pull ack receipt reach trace inbox describe health";
+  must(documented.split(" ").every((n) => names.includes(n)), `commands ${names}`);
   for (const [key, schema] of Object.entries(contract.schemas)) equal(digest(schema), key, "digest of a schema");
   for (const c of contract.commands) {
     must(["read", "write"].includes(c.effect) && c.class === "ephemeral" && Array.isArray(c.modes), JSON.stringify(c));
@@ -568,6 +576,11 @@ const publishes = {
   "a command of an endpoint it was not granted": [`cotal.${space}.ep.one.com_example_other.run.${mine}.${nonce}`],
   "a command acting on any owner": [`cotal.${space}.ep.one.delivery.history.any.local.${mine}.${nonce}`],
   "enrolling, outside open mode": [`cotal.${space}.ep.one.delivery.enrol.${mine}.${nonce}`],
+  "a join of another's": [`cotal.${space}.ep.one.delivery.join.${bob.principal}.${bob.uid}.${nonce}`],
+  "an acknowledgement of another lifecycle": [`cotal.${space}.ep.one.delivery.ack.${me}.aaaaaaaaaaaaaaaaaaaaaaaaaa.${nonce}`],
+  "a trace": [`cotal.${space}.ep.one.delivery.trace.${mine}.${nonce}`],
+  "a look into another's inbox": [`cotal.${space}.ep.one.delivery.inbox.${mine}.${nonce}`],
+  "a stored mention pointer": [`$JS.EVENT.DLV_${space}.${bob.principal}.${bob.uid}`],
   "a request to one instance": [`cotal.${space}.ep.inst.delivery.i.health.${mine}.${nonce}`],
   "a reply": [`cotal.${space}.ep.reply.delivery.i.e.${bob.principal}.${bob.uid}.${nonce}`],
   "an event": [`cotal.${space}.epe.delivery.i.e.roster`],
@@ -586,7 +599,7 @@ await check("refused: a post on an undeclared channel, by the client's own call"
   await fails("permission-denied", () => jay.post("secret", "x"), "post");
   await fails("permission-denied", () => jay.call("com.example.other", "run"), "call");
   await fails("permission-denied", () => arrivals({ stream: `DM_${space}`, durable: theirDurable.split(".")[1] }, { batch: 1 }), "pull");
-  await fails("permission-denied", () => jay.join("secret", heard.put), "join");
+  await fails("permission-denied", () => jay.listen("secret", heard.put), "join");
 });
 
 const subscriptions = {
@@ -600,6 +613,10 @@ const subscriptions = {
   "direct messages": `cotal.${space}.inst.${me}.>`,
   "role work": `cotal.${space}.svc.reviewer.>`,
   "another's replies": `cotal.${space}.ep.reply.*.*.*.${bob.principal}.${bob.uid}.*`,
+  "another's mentions": `cotal.${space}.dlv.${bob.principal}.${bob.uid}`,
+  "mentions of all": `cotal.${space}.dlv.>`,
+  "another's dead letters": `cotal.${space}.epe.delivery.*.*.receipt.${bob.principal}`,
+  "the membership feed": `cotal.${space}.epe.delivery.*.*.membership`,
   "requests to delivery": `cotal.${space}.ep.one.delivery.>`,
   "the presence bucket": `$KV.cotal_presence_${space}.>`,
   "advisories": "$JS.EVENT.>",

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // How many checks the scenario makes and how many vectors there are at least: one that is lost is a failure.
 const (
-	wantChecks  = 89
+	wantChecks  = 120
 	wantVectors = 351
 )
 

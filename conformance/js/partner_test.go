@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/auth"
+	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/trust"
@@ -31,11 +32,12 @@ var requests = map[string]auth.Request{
 type ask struct {
 	Do, Of, ID, Channel, To, Role, Text string
 	Principal, Activity, Gone, Actor    string
+	Class                               string
 	Status                              wire.Status
 	Redelivered                         bool
 	Count                               int
 	TTLMs                               int64
-	IDs                                 []string
+	IDs, Mentions                       []string
 }
 
 // answer is an object for the scenario.
@@ -47,11 +49,13 @@ type partner struct {
 	dir     string
 	bob     *endpoint.Endpoint
 	wes     *endpoint.Endpoint
+	mo      *endpoint.Endpoint // a member of channels; nil until one is wanted
 	wesCard *trust.Credentials
 
 	heard, direct, worked mailbox[*endpoint.Delivery]
 	dropped               mailbox[endpoint.EventDropped]
 	roster                mailbox[wire.RosterEntry]
+	undelivered           mailbox[wire.ReceiptEvent]
 	told                  int // how many drops the scenario has asked about
 }
 
@@ -62,6 +66,7 @@ func newPartner(t *testing.T, m *cotaltest.Mesh) *partner {
 		case endpoint.EventDropped:
 			p.dropped.put(d)
 		case endpoint.EventUndelivered:
+			p.undelivered.put(d.ReceiptEvent)
 			if d.Recipient.Reason != "no use" { // which the client says when it ends redelivery
 				t.Errorf("bob: %v", ev)
 			}
@@ -168,13 +173,62 @@ func (p *partner) act(ctx context.Context, t *testing.T, a ask) (answer, error) 
 	case "worked":
 		return p.done(ctx, a.IDs)
 	default:
-		return nil, fmt.Errorf("unknown ask %q", a.Do)
+		return p.operate(ctx, t, a)
 	}
+}
+
+// operate does what an operator does, or a peer for the sake of a membership.
+func (p *partner) operate(ctx context.Context, t *testing.T, a ask) (answer, error) {
+	authority, space := p.mesh.Node().Authority(), p.mesh.Space()
+	switch a.Do {
+	case "configure":
+		creds, err := authority.Personal(ctx, space, trust.Operator, "boss", time.Minute)
+		if err != nil {
+			return nil, err
+		}
+		set := wire.ChannelSetRequest{Channel: a.Channel, Config: &wire.ChannelConfig{DeliveryClass: a.Class}}
+		target := control.Target{Endpoint: wire.DeliveryEndpoint, Command: wire.CommandChannelSet}
+		return answer{}, p.mesh.Connect(t, creds, nil).Call(ctx, target, set, nil)
+	case "clear":
+		removed, err := authority.ClearHistory(ctx, space, a.Channel)
+		return answer{"removed": removed}, err
+	case "join":
+		if p.mo == nil {
+			p.mo = p.mesh.Endpoint(t, "mo", nil)
+		}
+		_, err := p.mo.Join(ctx, a.Channel, func(*endpoint.Delivery) {}, nil)
+		return answer{}, err
+	case "requeue":
+		return p.requeue(ctx, a.ID)
+	}
+	return nil, fmt.Errorf("unknown ask %q", a.Do)
+}
+
+// requeue waits until a direct message of bob's is a dead letter, and puts it back.
+func (p *partner) requeue(ctx context.Context, id string) (answer, error) {
+	err := p.undelivered.wait(ctx, func(all []wire.ReceiptEvent) bool {
+		return slices.ContainsFunc(all, func(e wire.ReceiptEvent) bool { return e.ID == id })
+	})
+	if err != nil {
+		return nil, err
+	}
+	authority, space := p.mesh.Node().Authority(), p.mesh.Space()
+	letters, _, err := authority.DeadLetters(ctx, space, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range letters {
+		if l.MessageID == id {
+			sequence, err := authority.Requeue(ctx, space, l.ID)
+			return answer{"sequence": sequence}, err
+		}
+	}
+	return nil, fmt.Errorf("message %q is no dead letter", id)
 }
 
 func draft(a ask) endpoint.Draft {
 	d := endpoint.Text(a.Text)
-	d.ID = a.ID
+	d.ID, d.Mentions = a.ID, a.Mentions
 	return d
 }
 
