@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"start": cmdStart, "expect": cmdExpect, "type": cmdType, "end": cmdEnd, "portof": cmdPortOf,
 					"exit": cmdExit, "listen": cmdListen, "certificate": cmdCertificate, "kill9": cmdKill, "setrun": cmdSetRun,
-					"mode": cmdMode, "absent": cmdAbsent, "pause": cmdPause, "resume": cmdResume, "killjob": cmdKillJob, "refuse": cmdRefuse, "park": cmdPark, "await": cmdAwait,
+					"mode": cmdMode, "absent": cmdAbsent, "pause": cmdPause, "resume": cmdResume, "killjob": cmdKillJob, "refuse": cmdRefuse, "park": cmdPark, "await": cmdAwait, "zeros": cmdZeros,
 				},
 			})
 		})

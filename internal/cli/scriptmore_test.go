@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -90,6 +91,14 @@ func refuseAll(server, creds, reason string) error {
 		}
 	}
 	return nil
+}
+
+// zeros <file> <n>: writes a file of n digits 0.
+func cmdZeros(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: zeros <file> <n>")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), bytes.Repeat([]byte("0"), atoi(ts, args[1])), 0o600))
 }
 
 // await <pattern> <command>...: runs a command that shows what others do until its output has a line that matches. What is

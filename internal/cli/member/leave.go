@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/cli/view"
@@ -47,6 +48,8 @@ type LeaveResult struct {
 	Principal string     `json:"principal"`
 	wire.LeaveReply
 	Discarded bool `json:"discarded"`
+	// Unread is how many messages are still given out, or were dropped; absent when nobody could say.
+	Unread *int `json:"unread,omitempty"`
 }
 
 // Run leaves.
@@ -60,6 +63,10 @@ func (l *leave) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer done()
+	var unread *int
+	if l.discard {
+		unread = waiting(ctx, ep, pattern)
+	}
 	reply, err := ep.LeaveChannel(ctx, pattern, l.discard)
 	if wire.CodeOf(err) == wire.CodeNotFound {
 		return command.Hint(wire.Errorf(wire.CodeNotFound, "%s is no member of %q in space %q", ep.Principal(), pattern, ep.Space()), "who is a member of what: cotal members")
@@ -67,12 +74,57 @@ func (l *leave) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return t.Explain(err)
 	}
-	res := LeaveResult{V: command.V1, Space: ep.Space(), Principal: ep.Principal().String(), LeaveReply: reply, Discarded: l.discard}
+	if !l.discard {
+		unread = waiting(ctx, ep, pattern)
+	}
+	res := LeaveResult{V: command.V1, Space: ep.Space(), Principal: ep.Principal().String(), LeaveReply: reply, Discarded: l.discard, Unread: unread}
 	return e.Print(res, func(p *command.Printer) {
-		kept := "what you have not read is still given to you"
-		if l.discard {
-			kept = "what you had not read is dropped"
-		}
-		p.Line("left %s; %s", p.Bold(view.Channel(pattern)), kept)
+		p.Line("left %s%s", p.Bold(view.Channel(pattern)), res.fate())
 	})
+}
+
+// fate says what becomes of what was not read.
+func (r LeaveResult) fate() string {
+	n := "what"
+	switch {
+	case r.Unread != nil && *r.Unread == 0:
+		return ""
+	case r.Unread != nil:
+		n = view.Plural(uint64(*r.Unread), "message") + " that"
+	}
+	are := "is"
+	if r.Unread != nil && *r.Unread > 1 {
+		are = "are"
+	}
+	if r.Discarded {
+		return "; " + n + " you had not read " + are + " dropped"
+	}
+	return "; " + n + " you have not read " + are + " still given to you by the next cotal join"
+}
+
+// waiting counts the messages of a membership that its holder has not read and did not send; nil when nobody could say. It
+// moves nothing.
+func waiting(ctx context.Context, ep *endpoint.Endpoint, pattern string) *int {
+	ctx, cancel := context.WithTimeout(ctx, target.AnswerWithin)
+	defer cancel()
+	n, own := 0, ep.Principal().String()
+	for req := (wire.PullRequest{Pattern: pattern}); ; {
+		var page wire.PullReply
+		err := target.Ask(ctx, ep, wire.CommandPull, req, &page)
+		if wire.CodeOf(err) == wire.CodeNotFound {
+			return &n // nothing of it is left
+		}
+		if err != nil {
+			return nil
+		}
+		for _, m := range page.Messages {
+			if m.Sender != own {
+				n++
+			}
+		}
+		if page.Next == 0 || page.Next <= req.After {
+			return &n
+		}
+		req.After = page.Next
+	}
 }

@@ -6,6 +6,7 @@ package member
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,11 +58,18 @@ func channels(ctx context.Context, e *command.Env, args []string) []string {
 // MembersResult is what `cotal members --json` prints.
 type MembersResult struct {
 	command.V
-	Space   wire.Space        `json:"space"`
-	Channel string            `json:"channel,omitempty"`
-	Members []wire.MemberInfo `json:"members"`
+	Space   wire.Space `json:"space"`
+	Channel string     `json:"channel,omitempty"`
+	Members []Member   `json:"members"`
 	// LiveAt is when the broker's connections were last looked at; absent when they could not be.
 	LiveAt time.Time `json:"liveAt,omitzero"`
+}
+
+// Member is one member with what it is of each of its patterns: there, away, live, left; durable when nobody knows whether it
+// is connected.
+type Member struct {
+	wire.MemberInfo
+	Is map[string]string `json:"is"`
 }
 
 // Run lists, page by page.
@@ -81,14 +89,25 @@ func (m *members) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return t.Explain(err)
 	}
-	res := MembersResult{V: command.V1, Space: ep.Space(), Channel: req.Channel, Members: all, LiveAt: at}
-	return e.Print(res, res.human)
+	res := MembersResult{V: command.V1, Space: ep.Space(), Channel: req.Channel, Members: make([]Member, len(all)), LiveAt: at}
+	for i, m := range all {
+		res.Members[i] = Member{MemberInfo: m, Is: standing(m, !at.IsZero())}
+	}
+	if err := e.Print(res, res.human); err != nil {
+		return err
+	}
+	if len(all) == 0 && req.Channel != "" && !e.JSON {
+		target.NoteUnknown(ctx, e, ep, req.Channel)
+	}
+	return nil
 }
 
 func (r MembersResult) human(p *command.Printer) {
 	var rows [][]string
 	for _, m := range r.Members {
-		rows = append(rows, lines(m, !r.LiveAt.IsZero())...)
+		for _, pattern := range slices.Sorted(maps.Keys(m.Is)) {
+			rows = append(rows, []string{m.Principal, view.Channel(pattern), m.Is[pattern]})
+		}
 	}
 	switch {
 	case len(rows) > 0:
@@ -103,27 +122,24 @@ func (r MembersResult) human(p *command.Printer) {
 	}
 }
 
-// lines are one row for each pattern of a member.
-func lines(m wire.MemberInfo, known bool) [][]string {
-	var rows [][]string
-	durable := map[string]bool{}
+// standing is what a member is of each of its patterns.
+func standing(m wire.MemberInfo, known bool) map[string]string {
+	is := map[string]string{}
+	for _, pattern := range m.Live {
+		is[pattern] = "live"
+	}
 	for _, d := range m.Durable {
-		durable[d.Pattern] = true
-		is := "durable"
 		switch there := slices.Contains(m.Live, d.Pattern); {
+		case d.Left > 0 && there: // it came back, and is listened to
 		case d.Left > 0:
-			is = "left"
+			is[d.Pattern] = "left"
 		case known && there:
-			is = "there"
+			is[d.Pattern] = "there"
 		case known:
-			is = "away"
-		}
-		rows = append(rows, []string{m.Principal, view.Channel(d.Pattern), is})
-	}
-	for _, pt := range m.Live {
-		if !durable[pt] {
-			rows = append(rows, []string{m.Principal, view.Channel(pt), "live"})
+			is[d.Pattern] = "away"
+		default:
+			is[d.Pattern] = "durable"
 		}
 	}
-	return rows
+	return is
 }

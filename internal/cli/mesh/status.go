@@ -221,7 +221,7 @@ func (r StatusResult) human(p *command.Printer) {
 		p.Line("  project: %s", r.Root)
 	}
 	if n := r.Node; n != nil {
-		p.Line("  node: version %s, pid %d, up %s, %s", n.Version, n.PID, since(n.Started), n.Mode)
+		p.Line("  node: version %s, pid %d, up %s, %s", n.Version, n.PID, since(n.Started), mode(n.Mode))
 		p.Line("  broker: nats-server %s, %d connections, %s memory, %s stored", n.Broker.Version, n.Broker.Connections, size(uint64(n.Broker.ProcessBytes)), size(n.Broker.StoreBytes))
 		p.Line("  durability: %s", durability(n.Durability))
 		for _, s := range spaceLines(*n) {
@@ -254,6 +254,14 @@ func (r StatusResult) human(p *command.Printer) {
 		}
 		p.Table([]string{"  principal", "status", "role", "activity"}, rows)
 	}
+}
+
+// mode is how the mesh knows who speaks, in words.
+func mode(m string) string {
+	if m == modeOpen {
+		return "open: no authentication"
+	}
+	return "authenticated by the records of the project (" + m + ")"
 }
 
 func since(t time.Time) string { return time.Since(t).Round(time.Second).String() }

@@ -41,6 +41,7 @@ type history struct {
 	verb    string // as it was called
 	channel string
 	last    int
+	lastSet bool
 	since   string
 	from    uint64
 	limit   int
@@ -69,6 +70,7 @@ func newHistory(t *command.Tree, spec command.Spec, verb string) *cobra.Command 
 	c := t.Add(spec, h)
 	f := c.Flags()
 	f.IntVar(&h.last, "last", 0, "the last n messages (default 50)")
+	c.PreRun = func(c *cobra.Command, _ []string) { h.lastSet = c.Flags().Changed("last") }
 	f.StringVar(&h.since, "since", "", "messages stored since then: a duration (2h, 3d) or a time (2006-01-02T15:04:05Z)")
 	f.Uint64Var(&h.from, "from", 0, "messages from this stream sequence on")
 	f.IntVar(&h.limit, "limit", 0, "most messages of one page")
@@ -113,6 +115,11 @@ func (h *history) Run(ctx context.Context, e *command.Env) error {
 		e.Progress("%d messages read, %d to go", end.Count, page.Remaining)
 		req.From, req.Last, req.Since = page.Next, 0, 0
 	}
+	if end.Count == 0 && end.Next == 0 && !e.JSON {
+		e.Note("no messages in %s", view.Channel(end.Channel))
+		target.NoteUnknown(ctx, e, ep, end.Channel)
+		return nil
+	}
 	return h.finish(e, end)
 }
 
@@ -121,8 +128,11 @@ func (h *history) request(now time.Time) (wire.HistoryRequest, error) {
 	if err := wire.ValidateChannel(req.Channel); err != nil {
 		return req, err
 	}
-	if h.last < 0 || h.limit < 0 {
-		return req, command.Usagef("--last and --limit must not be negative")
+	if h.lastSet && h.last < 1 {
+		return req, command.Usagef("--last %d: want 1 or more", h.last)
+	}
+	if h.limit < 0 {
+		return req, command.Usagef("--limit %d: must not be negative", h.limit)
 	}
 	set := 0
 	for _, given := range []bool{h.last > 0, h.since != "", h.from > 0} {
@@ -169,9 +179,6 @@ func (h *history) finish(e *command.Env, end PageEnd) error {
 	}
 	if end.Next > 0 {
 		e.Note("%d more; go on with: cotal %s %s --from %d", end.Remaining, h.verb, command.Quote(end.Channel), end.Next)
-	}
-	if end.Count == 0 && end.Next == 0 {
-		e.Note("no messages")
 	}
 	return nil
 }

@@ -98,7 +98,9 @@ func newSend(t *command.Tree, spec command.Spec, kind string) *cobra.Command {
 		if len(args) != 2 {
 			return command.Usagef("want two operands, the addressee and the text in quotes, got %d", len(args))
 		}
-		s.to, s.text = args[0], args[1]
+		if s.to, s.text = args[0], args[1]; strings.Trim(s.to, "@#") == "" {
+			return command.Usagef("the addressee is empty")
+		}
 		return nil
 	}
 	c := t.Add(spec, s)
@@ -270,6 +272,9 @@ func (s *send) draft(e *command.Env) (endpoint.Draft, error) {
 	return d, nil
 }
 
+// maxCounted bounds how much of a text that is too long is read to say how long it is.
+const maxCounted = 64 << 20
+
 // readText reads a message from a pipe; what is longer than a message can be is refused, not cut.
 func readText(r io.Reader) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, wire.MaxMessage+1))
@@ -277,7 +282,14 @@ func readText(r io.Reader) (string, error) {
 		return "", wire.Errorf(wire.CodeInternal, "read text from standard input: %v", err)
 	}
 	if len(data) > wire.MaxMessage {
-		return "", wire.Errorf(wire.CodeBadRequest, "text of standard input has more than %d bytes, the limit of a message", wire.MaxMessage)
+		rest, _ := io.Copy(io.Discard, io.LimitReader(r, maxCounted))
+		at := ""
+		if rest == maxCounted {
+			at = "at least "
+		}
+		err := wire.Errorf(wire.CodeResourceExhausted, "text of standard input: %s%d bytes, at most %d in a message", at, int64(len(data))+rest, wire.MaxMessage)
+		err.Outcome = wire.OutcomeNotExecuted
+		return "", err
 	}
 	if !utf8.Valid(data) {
 		return "", wire.Errorf(wire.CodeBadRequest, "text of standard input is not UTF-8")

@@ -3,6 +3,7 @@ package roster
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,7 +56,8 @@ type Result struct {
 	Stale time.Time `json:"staleSince,omitzero"`
 }
 
-// Change is a later line of `cotal roster --watch --json`; one field besides v is set.
+// Change is a later line of `cotal roster --watch --json`; one field besides v is set. A lost and a regained connection are told
+// as cotal tail tells them.
 type Change struct {
 	command.V
 	Peer    *target.Peer `json:"peer,omitempty"`    // its new state
@@ -66,7 +68,8 @@ type Change struct {
 
 // Run lists, and with --watch follows.
 func (r *roster) Run(ctx context.Context, e *command.Env) error {
-	t, ep, leave, err := target.Enter(ctx, e, target.Looking)
+	w := &watcher{r: r, e: e}
+	t, ep, leave, err := target.Enter(ctx, e, target.Looking, target.WithEvents(w.event))
 	if err != nil {
 		return err
 	}
@@ -76,7 +79,7 @@ func (r *roster) Run(ctx context.Context, e *command.Env) error {
 		return t.Explain(err)
 	}
 	if r.watch {
-		return t.Explain(r.follow(ctx, e, ep))
+		return t.Explain(w.follow(ctx, ep))
 	}
 	res := r.result(ep.Space(), now.Entries, now.StaleSince)
 	return e.Print(res, res.human)
@@ -129,24 +132,48 @@ type watcher struct {
 	r     *roster
 	e     *command.Env
 	space wire.Space
+
+	mu    sync.Mutex // guards the fields below and the output
 	stop  context.CancelFunc
 	stale time.Time
 	shown bool // the first state was printed
+	gone  bool // the connection is lost
 	err   error
 }
 
-func (r *roster) follow(ctx context.Context, e *command.Env, ep *endpoint.Endpoint) error {
+func (w *watcher) follow(ctx context.Context, ep *endpoint.Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &watcher{r: r, e: e, space: ep.Space(), stop: cancel}
+	w.mu.Lock()
+	w.space, w.stop = ep.Space(), cancel
+	w.mu.Unlock()
 	if err := ep.WatchRoster(ctx, w.update); err != nil {
 		return err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return w.err
 }
 
-// update prints one change. It is called from one goroutine.
+// event says when the mesh is gone and when it is back.
+func (w *watcher) event(ev endpoint.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, lost := ev.(endpoint.EventDisconnected)
+	_, back := ev.(endpoint.EventConnected)
+	if !w.shown || !lost && !(back && w.gone) {
+		return
+	}
+	w.gone = lost
+	w.keep(w.e.Each(view.NoticeOf(ev), func(p *command.Printer) {
+		p.Line("%s %s", p.Dim(view.When(time.Now())), view.Spoken(ev))
+	}))
+}
+
+// update prints one change.
 func (w *watcher) update(u endpoint.RosterUpdate) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !u.StaleSince.Equal(w.stale) && w.shown {
 		w.print(Change{V: command.V1, Stale: u.StaleSince, Fresh: u.StaleSince.IsZero()})
 	}

@@ -2,8 +2,10 @@ package target
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -33,4 +35,16 @@ func SetChannel(ctx context.Context, ep *endpoint.Endpoint, req wire.ChannelSetR
 	var reply wire.ChannelSetReply
 	err := Ask(ctx, ep, wire.CommandChannelSet, req, &reply)
 	return reply, err
+}
+
+// NoteUnknown tells a person about whose channel there is nothing to show that the space does not know it at all: the name may
+// be mistyped.
+func NoteUnknown(ctx context.Context, e *command.Env, ep *endpoint.Endpoint, channel string) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
+	defer cancel()
+	list, err := ep.Channels(ctx)
+	if err != nil || list.Partial || slices.ContainsFunc(list.Channels, func(c wire.ChannelInfo) bool { return c.Channel == channel }) {
+		return
+	}
+	e.Note("hint: space %s has no channel of that name yet; those that it has: cotal channels list", ep.Space())
 }
