@@ -158,6 +158,7 @@ func newRoot(t *command.Tree) *cobra.Command {
 		message.NewSend(t), message.NewReceipt(t), message.NewInbox(t), message.NewHistory(t), message.NewRead(t), message.NewTail(t),
 		channel.New(t), space.New(t), role.New(t), deadletter.New(t), serve.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
 	)
+	noFiles(root)
 	root.InitDefaultHelpCmd()
 	strictHelp(root)
 	return root

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cotal-go/cotal/internal/cli/command"
 )
 
 const completionLong = `
-Prints a script that makes the shell complete commands, flags, spaces, channels and names. Spaces come from this
-machine's records; channels and names are asked of the mesh when it answers at once, and left out when it does not.
+Prints a script that makes the shell complete commands, flags, spaces, channels, names, roles and dead letters. Spaces come from
+this machine's records; the others are asked of the mesh when it answers at once, and left out when it does not.
 
   bash        source <(cotal completion bash)
   zsh         cotal completion zsh > "${fpath[1]}/_cotal"
@@ -55,6 +56,21 @@ func newCompletion(t *command.Tree) *cobra.Command {
 	}, cp)
 	cp.root = c.Root
 	return c
+}
+
+// files are the flags that take the name of a file or a folder.
+var files = []string{"ca", "creds", "out", "store-dir", "tls-cert", "tls-key"}
+
+// noFiles keeps files from being proposed for the flags that take none.
+func noFiles(c *cobra.Command) {
+	for _, child := range c.Commands() {
+		noFiles(child)
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, has := c.GetFlagCompletionFunc(f.Name); !has && !slices.Contains(files, f.Name) {
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions)
+		}
+	})
 }
 
 // Run prints the script.

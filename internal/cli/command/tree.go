@@ -113,6 +113,7 @@ func (t *Tree) Add(s Spec, r Runner) *cobra.Command {
 	}
 	if s.Complete != nil {
 		c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			t.Env.Records = s.Target == TargetRecords
 			return s.Complete(c.Context(), t.Env, args), cobra.ShellCompDirectiveNoFileComp
 		}
 	}

@@ -67,11 +67,13 @@ func newChange(t *command.Tree, spec command.Spec, c *change) *cobra.Command {
 		c.numbers, err = numbers(args)
 		return err
 	}
+	spec.Complete = letters
 	cmd := t.Add(spec, c)
 	f := cmd.Flags()
 	f.BoolVar(&c.all, "all", false, "every dead letter")
 	f.StringVar(&c.to, "to", "", "with --all: "+toHelp)
 	f.BoolVar(&c.force, "force", false, "without asking")
+	recipients(t, cmd)
 	return cmd
 }
 

@@ -50,6 +50,7 @@ func newList(t *command.Tree) *cobra.Command {
 	l := &list{}
 	c := t.Add(command.Spec{Use: "list [flags]", Short: "List dead letters", Long: listLong, Example: listExample}, l)
 	c.Flags().StringVar(&l.to, "to", "", toHelp)
+	recipients(t, c)
 	return c
 }
 
@@ -187,6 +188,12 @@ func newShow(t *command.Tree) *cobra.Command {
 				s.number = numbers[0]
 			}
 			return err
+		},
+		Complete: func(ctx context.Context, e *command.Env, args []string) []string {
+			if len(args) > 0 {
+				return nil
+			}
+			return letters(ctx, e, nil)
 		},
 	}, s)
 }

@@ -27,7 +27,7 @@ func NewSend(t *command.Tree) *cobra.Command {
 	return t.Group("send", "Send a message to a channel, a peer or a role", sendLong,
 		newSend(t, command.Spec{Use: "msg <channel> <text|-> [flags]", Short: "Post to a channel", Long: msgLong, Example: msgExample, Complete: channels}, view.KindChannel),
 		newSend(t, command.Spec{Use: "dm <peer> <text|-> [flags]", Short: "Send a direct message", Long: dmLong, Example: dmExample, Complete: names}, view.KindDirect),
-		newSend(t, command.Spec{Use: "ask <role> <text|-> [flags]", Short: "Ask anyone with a role", Long: askLong, Example: askExample}, view.KindRole),
+		newSend(t, command.Spec{Use: "ask <role> <text|-> [flags]", Short: "Ask anyone with a role", Long: askLong, Example: askExample, Complete: roles}, view.KindRole),
 	)
 }
 
@@ -79,6 +79,13 @@ func names(ctx context.Context, e *command.Env, args []string) []string {
 	return target.CompleteNames(ctx, e)
 }
 
+func roles(ctx context.Context, e *command.Env, args []string) []string {
+	if len(args) > 0 {
+		return nil
+	}
+	return target.CompleteRoles(ctx, e)
+}
+
 // send sends one message.
 type send struct {
 	kind     string
@@ -110,6 +117,9 @@ func newSend(t *command.Tree, spec command.Spec, kind string) *cobra.Command {
 	f.StringVar(&s.context, "context", "", "id that ties a conversation together")
 	f.StringSliceVar(&s.mentions, "mention", nil, "names to mention besides those in the text")
 	f.StringVar(&s.data, "data", "", "JSON to send along as a data part")
+	_ = c.RegisterFlagCompletionFunc("mention", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return target.CompleteNames(c.Context(), t.Env), cobra.ShellCompDirectiveNoFileComp
+	})
 	return c
 }
 
