@@ -47,7 +47,6 @@ type membership struct {
 	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 	shown   []post
-	life    int // of the process that is shown now
 	lives   []int
 }
 
