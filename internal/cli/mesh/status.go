@@ -154,6 +154,8 @@ func (s *status) askSpace(ctx context.Context, t *target.Target, res *StatusResu
 	switch {
 	case err == nil:
 		res.Present, res.Stale = present, stale
+	case res.Silent == 0 && wire.CodeOf(err) == wire.CodeDeadlineExceeded:
+		return wire.Errorf(wire.CodeUnavailable, "one delivery process of space %q answers, and another one does not", ep.Space())
 	case res.Silent == 0:
 		return t.Explain(err)
 	}

@@ -24,6 +24,9 @@ same mesh back. Run again while the mesh is up, it says what runs, asked of the 
 not. Without --port it listens on the port of the last start, on 4222 or on a free port, in that order, and other
 commands find it. It listens on this machine only unless --host says otherwise, which needs a certificate.
 
+The role of delivery can be left to processes of its own with --no-delivery, at each start; a mesh that runs with it
+otherwise refuses the flag.
+
 Without --detach it stays in the foreground and ends with Ctrl-C. What was acknowledged is kept in any case.
 `
 

@@ -5,7 +5,8 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/target"
 )
 
-// Spoken is what happened in the words of a session: what it means for the person, not what the program saw.
+// Spoken is what happened in the words of a session: what it means for the person, not what the program saw. While delivery
+// does not answer, what is posted is held back for some seconds, so that it can still be shown in order.
 func Spoken(ev endpoint.Event) string {
 	switch ev := ev.(type) {
 	case endpoint.EventDisconnected:
@@ -19,7 +20,7 @@ func Spoken(ev endpoint.Event) string {
 		case target.Silent(ev.Err) && ev.Ahead:
 			return "delivery does not answer: what is posted to " + Channel(ev.Pattern) + " is shown from now on, before what you missed; trying again"
 		case target.Silent(ev.Err):
-			return "delivery does not answer: you see what is posted to " + Channel(ev.Pattern) + " now, and what you miss will not wait for you; trying again"
+			return "delivery does not answer: you see what is posted to " + Channel(ev.Pattern) + " some seconds late, and what you miss will not wait for you; trying again"
 		}
 	}
 	return EventText(ev)

@@ -18,7 +18,7 @@ func TestSpoken(t *testing.T) {
 	}{
 		{endpoint.EventDisconnected{Err: io.EOF}, "the mesh is gone; reconnecting"},
 		{endpoint.EventConnected{Server: "nats://x"}, "the mesh is there"},
-		{endpoint.EventBackstop{Pattern: "general", Err: away}, "delivery does not answer: you see what is posted to #general now, and what you miss will not wait for you; trying again"},
+		{endpoint.EventBackstop{Pattern: "general", Err: away}, "delivery does not answer: you see what is posted to #general some seconds late, and what you miss will not wait for you; trying again"},
 		{endpoint.EventBackstop{Pattern: "general", Established: true}, "what you miss of #general is kept for you"},
 		{endpoint.EventBackstop{Pattern: "general", Err: wire.Errorf(wire.CodePermissionDenied, "no")}, `joined channels "general" live, backstop unestablished: no`},
 	} {
