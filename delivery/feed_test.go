@@ -57,7 +57,10 @@ func bubble(t *testing.T, fn func(t *testing.T, m *mesh)) {
 	t.Helper()
 	emptyPools()
 	defer emptyPools()
-	synctest.Test(t, func(t *testing.T) { fn(t, newMesh(t)) })
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Second) }) // after its end the broker's stores finish what they write
+		fn(t, newMesh(t))
+	})
 }
 
 // emptyPools drops what the NATS client keeps in a sync.Pool: a timer of one bubble must not meet another. A pool is

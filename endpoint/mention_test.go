@@ -99,9 +99,11 @@ func TestMentionsAreShownOnce(t *testing.T) {
 		if got := fmt.Sprint(mentioned.list()); got != "[mention first]" {
 			t.Errorf("mentions %s", got)
 		}
-		if k.pointed != 2 || k.floor != 3 {
-			t.Errorf("reported: mentions %d, channel %d", k.pointed, k.floor)
-		}
+		k.set(func() {
+			if k.pointed != 2 || k.floor != 3 {
+				t.Errorf("reported: mentions %d, channel %d", k.pointed, k.floor)
+			}
+		})
 	})
 }
 
