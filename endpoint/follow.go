@@ -150,7 +150,7 @@ func (m *Membership) judge(h heldMsg, a arrival) (placement, verdict) {
 			}
 			return 0, verdictRefused
 		}
-		return following, m.judgeFollowing(a, before)
+		return m.judgeFollowing(a, before)
 	}
 	place := drifting
 	if h.torn || now != m.mark || a.last > before {
@@ -160,26 +160,65 @@ func (m *Membership) judge(h heldMsg, a arrival) (placement, verdict) {
 	return place, verdictShow
 }
 
-func (m *Membership) judgeFollowing(a arrival, before uint64) verdict {
+func (m *Membership) judgeFollowing(a arrival, before uint64) (placement, verdict) {
 	if a.seq <= before {
 		if a.p.last > 0 && a.at.After(a.p.at) && a.seq < a.p.last {
 			m.forgetRecord() // newer by time, older by number: the stream was made anew
 			clear(m.sub.peers)
-			m.sub.bytes, m.sub.base = 0, 0
-			return verdictRefused
+			m.sub.bytes, m.sub.base, m.sub.forgotten = 0, 0, 0
+			return 0, verdictRefused
 		}
-		return verdictKnown
+		if !m.leftOut(a) {
+			return 0, verdictKnown
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.tellMissedLocked(a)
+		return apart, verdictShow
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a.last > before {
 		m.noteHoleLocked(a, before)
-		return verdictRefused
+		return 0, verdictRefused
 	}
 	if m.manual && m.pos.full() {
-		return verdictRefused
+		return 0, verdictRefused
 	}
-	return verdictShow
+	m.tellMissedLocked(a)
+	return following, verdictShow
+}
+
+// leftOut reports whether what was read passed a message that is the membership's and that nobody handled: one of a channel
+// of the class live, which is not kept for members.
+func (m *Membership) leftOut(a arrival) bool {
+	m.state.Lock()
+	defer m.state.Unlock()
+	r := &m.reply
+	return a.seq > max(a.p.last, a.p.given, r.Joined, r.Floor) &&
+		!slices.ContainsFunc(r.Handled, func(h wire.SequenceRange) bool { return h.From <= a.seq && a.seq <= h.To })
+}
+
+// tellMissedLocked reports what was stored before a message on its subject, and neither came live nor was read.
+func (m *Membership) tellMissedLocked(a arrival) {
+	if known := max(a.p.last, a.p.given, m.start); a.last > known {
+		m.e.events.emit(EventGap{Sender: a.p.sub.Sender, Channel: a.p.sub.Channel, From: known + 1, To: a.last})
+	}
+}
+
+// given notes that what is stored of a sender on a channel was read up to a sequence. sub.run is held.
+func (m *Membership) given(sender wire.Principal, channel string, seq uint64) {
+	subject, err := wire.LiveSubject(m.e.identity.Space, sender, channel)
+	if err != nil {
+		return // nothing comes live there
+	}
+	p := m.sub.peers[subject]
+	if p == nil {
+		if p, err = m.sub.learn(subject); err != nil {
+			return
+		}
+	}
+	p.given = max(p.given, seq)
 }
 
 // hole is a part of one sender's messages on one channel that was passed over.
@@ -196,6 +235,7 @@ func (m *Membership) noteHoleLocked(a arrival, before uint64) {
 	case h.from > h.to || slices.Contains(m.holes, h):
 	case len(m.holes) >= maxHoles:
 		m.e.events.emit(EventGap{Sender: h.sender, Channel: h.channel, From: h.from, To: h.to})
+		a.p.given = max(a.p.given, h.to)
 	default:
 		m.holes = append(m.holes, h)
 	}
@@ -208,11 +248,11 @@ func (m *Membership) recordless() bool {
 	return m.known && !m.reply.Durable
 }
 
-// forgetRecord makes the next round join again.
+// forgetRecord makes the next round join again: the record may be of another stream.
 func (m *Membership) forgetRecord() {
 	m.state.Lock()
 	defer m.state.Unlock()
-	m.known = false
+	m.stale = true
 }
 
 // resume lets live messages flow again, after those that were held back.

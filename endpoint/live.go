@@ -52,6 +52,8 @@ type Subscription struct {
 	seen  seen
 	base  uint64 // what was stored after this sequence has been received, whoever sent it
 	hazy  bool   // something may have been missed before base of a subject that is not in peers
+
+	forgotten uint64 // what was known of subjects that are not in peers does not go beyond it
 }
 
 // feed is a subscription's body on one link.
@@ -71,6 +73,7 @@ type peer struct {
 	sender string // dot form
 	last   uint64 // the sequence received last
 	at     time.Time
+	given  uint64 // what is stored was read up to here, as far as a membership wants it
 }
 
 // noWait is the end of a feed that never was.
@@ -347,7 +350,7 @@ func (s *Subscription) learn(subject string) (*peer, error) {
 	if len(s.peers) >= maxPeers || s.bytes >= maxPeerBytes {
 		s.forget()
 	}
-	p := &peer{sub: sub, sender: sub.Sender.String()}
+	p := &peer{sub: sub, sender: sub.Sender.String(), given: s.forgotten}
 	s.peers[subject] = p
 	s.bytes += peerBytes + len(subject)
 	return p, nil
@@ -364,6 +367,7 @@ func (s *Subscription) forget() {
 		}
 		n--
 		s.base = max(s.base, p.last)
+		s.forgotten = max(s.forgotten, p.last, p.given)
 		s.bytes -= peerBytes + len(subject)
 		delete(s.peers, subject)
 	}

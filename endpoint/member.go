@@ -50,6 +50,7 @@ type Membership struct {
 	finished bool // the membership was left, and all of it shown
 
 	holes []hole // guarded by backlog.mu
+	start uint64 // what was missed up to here is none, or was told; guarded by backlog.mu
 
 	state sync.Mutex // guards the fields below; taken last, alone
 	reply wire.JoinReply

@@ -197,6 +197,9 @@ func (m *Membership) mend(ctx context.Context) error {
 			continue // what was shown is recognised
 		case errors.Is(err, wire.ErrPermissionDenied):
 			m.e.events.emit(EventGap{Sender: h.sender, Channel: h.channel, From: h.from, To: h.to})
+			m.sub.run.Lock()
+			m.given(h.sender, h.channel, h.to)
+			m.sub.run.Unlock()
 		case err != nil:
 			return err
 		}

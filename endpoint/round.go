@@ -78,10 +78,17 @@ func (m *Membership) enlist(ctx context.Context) error {
 	if err := m.call(ctx, wire.CommandJoin, wire.JoinRequest{Pattern: m.sub.pattern}, &r); err != nil {
 		return err
 	}
+	m.state.Lock()
+	first := !m.known
+	m.state.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.Frontier < m.pos.through { // the stream was made anew
+	anew := r.Frontier < m.pos.through // the stream was
+	if anew {
 		m.pos, m.reported, m.floor, m.retry = progress{}, 0, 0, nil
+	}
+	if first || anew {
+		m.start = r.Frontier
 	}
 	m.planReplay(r)
 	if r.Durable {
@@ -162,8 +169,10 @@ func (m *Membership) showOnce(ctx context.Context, d *Delivery, sender string) b
 	case waits:
 		return false
 	case !m.sub.fresh(d, sender):
+		m.given(d.Sender, d.Channel, d.at)
 		m.account(d)
 	default:
+		m.given(d.Sender, d.Channel, d.at)
 		m.count++
 		m.once(d)
 	}
@@ -185,6 +194,11 @@ func (m *Membership) taken(after uint64, r *wire.PullReply) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pos.reach(through)
+	for _, l := range r.Losses {
+		if l.Channel == "" { // told as a loss, whoever's it was
+			m.start = max(m.start, l.To)
+		}
+	}
 	m.skippedLocked(len(r.Losses) > 0)
 }
 

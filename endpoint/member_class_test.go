@@ -1,0 +1,34 @@
+package endpoint_test
+
+import (
+	"testing"
+
+	"github.com/cotal-go/cotal/endpoint"
+)
+
+// TestLiveChannelInADurablePattern: of a channel that delivery does not keep for members, what a membership missed is told,
+// and what it heard while it read the others is shown.
+func TestLiveChannelInADurablePattern(t *testing.T) {
+	k := newKeeper(newOpenWorld(t))
+	m := k.member(nil, nil)
+	k.store(bob, "0", true)
+	k.store(ada, "1", true)
+	m.wait(t, "1")
+	k.store(ada, "2", false)
+	k.store(ada, "3", false)
+	k.set(func() { k.all = nil }) // of the class live
+	k.w.liveCopy(ada, "team", 5, 4, encode(t, ada, "team", "id5", "4"))
+	k.set(func() { k.end, k.lasts[ada] = 5, 5 })
+	m.wait(t, "4")
+	k.store(ada, "5", true)
+	k.store(bob, "6", true)
+	m.wait(t, "6")
+	m.want(t, "0 1 4 5 6")
+	gap := wantEvent[endpoint.EventGap](t, m.events, nil)
+	if gap.Sender != ada || gap.Channel != "team" || gap.From != 3 || gap.To != 4 || gap.Possible {
+		t.Errorf("event %v", gap)
+	}
+	if n := countEvents[endpoint.EventGap](m.events); n != 1 {
+		t.Errorf("%d gaps: %v", n, m.events.list())
+	}
+}
