@@ -279,8 +279,12 @@ func (b *backlog) confirm(ctx context.Context, d *Delivery) error {
 	}
 	b.account(d)
 	err := b.report(ctx)
-	if err != nil {
-		d.settled.Store(false) // to confirm it again reports it again
+	if err != nil { // whoever is told an error may give it back: no later report says that it was handled
+		b.mu.Lock()
+		b.pos.begin(d.at)
+		b.version++
+		b.mu.Unlock()
+		d.settled.Store(false)
 	}
 	return err
 }
