@@ -275,11 +275,9 @@ func (m *Membership) resume(mark continuity) {
 		return
 	}
 	m.tellCaughtUp()
-	if !live {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.watchLocked()
-	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchLocked() // of a live channel too: it may become durable
 }
 
 // wantMore asks for another round.

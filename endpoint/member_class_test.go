@@ -2,8 +2,11 @@ package endpoint_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/wire"
 )
 
 // TestLiveChannelInADurablePattern: of a channel that delivery does not keep for members, what a membership missed is told,
@@ -31,4 +34,28 @@ func TestLiveChannelInADurablePattern(t *testing.T) {
 	if n := countEvents[endpoint.EventGap](m.events); n != 1 {
 		t.Errorf("%d gaps: %v", n, m.events.list())
 	}
+}
+
+// TestLiveMemberSeesItsChannelBecomeDurable without a new connection.
+func TestLiveMemberSeesItsChannelBecomeDurable(t *testing.T) {
+	inBubble(t, func(t *testing.T, k *keeper) {
+		k.class = "live"
+		m := k.member(nil, nil)
+		k.store(ada, "1", true)
+		time.Sleep(time.Hour)
+		if n := k.called(wire.CommandJoin); n < 12 || n > 25 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		k.set(func() { k.class = "durable" })
+		time.Sleep(6 * time.Minute)
+		if s := m.Status(); !s.Durable || !s.Established {
+			t.Errorf("status %+v", s)
+		}
+		k.store(ada, "2", false)
+		k.store(ada, "3", true)
+		synctest.Wait()
+		m.want(t, "1 2 3")
+		time.Sleep(2 * time.Second)
+		k.wantFloor(t, 3)
+	})
 }
