@@ -267,7 +267,13 @@ func (m *Membership) cease(ctx context.Context, verb string) error {
 		select {
 		case <-ch:
 		case <-ctx.Done():
-			return m.e.failure(act{verb: verb, operand: m.sub.pattern}, ctx.Err(), true)
+			code, why := wire.CodeCancelled, "cancelled while the handler still ran"
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				code, why = wire.CodeDeadlineExceeded, "the handler still runs; the rest happens when it has returned"
+			}
+			err := wire.Errorf(code, "%s %q: %s", verb, m.sub.pattern, why)
+			err.Outcome = wire.OutcomeUnknown
+			return err
 		}
 	}
 	return nil
