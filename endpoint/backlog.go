@@ -185,6 +185,9 @@ func (b *backlog) fumbled(d *Delivery) {
 		b.laterLocked(d, pause)
 		return
 	}
+	if d.place == apart && !d.Mentioned {
+		b.e.shown.disown(d) // after a crash only the mention, if it is one, brings it again
+	}
 	b.retry, b.retryAt = d.next(), time.Now().Add(pause)
 	b.behind.Store(true)
 	b.startLocked()

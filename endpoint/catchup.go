@@ -170,7 +170,11 @@ func (b *backlog) retries(ctx context.Context) error {
 func (b *backlog) show(ctx context.Context, d *Delivery) {
 	b.sub.run.Lock()
 	defer b.sub.run.Unlock()
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+	case d.place == apart && !d.Mentioned && len(d.Message.Mentions) > 0 && !b.e.shown.claim(d, false):
+		b.account(d) // it came as a mention meanwhile
+	default:
 		b.once(d)
 	}
 }

@@ -59,3 +59,30 @@ func TestLiveMemberSeesItsChannelBecomeDurable(t *testing.T) {
 		k.wantFloor(t, 3)
 	})
 }
+
+// TestMentionOutlivesAFailedHandler: what a member of a live channel could not handle is not counted as shown before its
+// next try, so that a mention of it is neither lost with the process nor shown twice.
+func TestMentionOutlivesAFailedHandler(t *testing.T) {
+	inBubble(t, func(t *testing.T, k *keeper) {
+		k.class = "live"
+		m := k.member(nil, func(d *endpoint.Delivery) {
+			if d.Attempt < 2 {
+				panic("bug")
+			}
+		})
+		mentioned := newJournal[*endpoint.Delivery]()
+		check(t, "handle", m.ep.HandleMentions(t.Context(), mentioned.add), nil)
+		synctest.Wait()
+		seq := k.store(ada, "1", true, mentioning)
+		synctest.Wait()
+		k.point(m.ep, seq, true)
+		time.Sleep(10 * time.Second)
+		if s := texts(mentioned.list()); s != "1" {
+			t.Errorf("mentions %q", s)
+		}
+		m.want(t, "1")
+		k.store(ada, "2", true)
+		time.Sleep(10 * time.Second)
+		m.want(t, "1 2 2")
+	})
+}

@@ -43,7 +43,7 @@ func (s *shown) claim(d *Delivery, mention bool) bool {
 	return true
 }
 
-// disown takes back the claim of a subscription that could not show d and will not try again.
+// disown takes back the claim of a subscription whose handler failed to handle d, until it tries again if it does.
 func (s *shown) disown(d *Delivery) {
 	if len(d.Message.Mentions) == 0 {
 		return
