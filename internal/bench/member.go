@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/metrics"
 	"sync/atomic"
 	"time"
 
@@ -210,31 +211,37 @@ func (l *lab) catchUpOnce(ctx context.Context, sender *endpoint.Endpoint, creds 
 	return []float64{float64(n) / took.Seconds(), memory()}, nil
 }
 
-// watchMemory returns a function that ends the watch and gives the growth of the heap in MB, at its highest.
+// watchMemory returns a function that ends the watch and gives the growth in MB of what the process holds, at its highest:
+// the live heap as the collector found it, since garbage says how often it runs and nothing about a bound.
 func watchMemory() func() float64 {
-	var start, m runtime.MemStats
 	runtime.GC()
-	runtime.ReadMemStats(&start)
+	start := liveHeap()
 	stop, done := make(chan struct{}), make(chan uint64)
 	go func() {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		most := start.HeapAlloc
+		most := start
 		for {
 			select {
 			case <-stop:
 				done <- most
 				return
 			case <-tick.C:
-				runtime.ReadMemStats(&m)
-				most = max(most, m.HeapAlloc)
+				most = max(most, liveHeap())
 			}
 		}
 	}()
 	return func() float64 {
 		close(stop)
-		return float64(<-done-start.HeapAlloc) / 1e6
+		return float64(<-done-start) / 1e6
 	}
+}
+
+// liveHeap is the heap that the last collection found in use, in bytes.
+func liveHeap() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // trustedReader connects with the rights of the delivery role, which may read the stream.
