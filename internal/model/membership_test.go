@@ -217,6 +217,32 @@ func (m *machine) leaveSome(t *rapid.T) {
 	ms.intervals[len(ms.intervals)-1].leave, ms.discarded = max(last, ms.intervals[len(ms.intervals)-1].join), last
 }
 
+// leaveAway ends a membership while the process that would be shown its messages is not there: what waits inside the
+// interval stays, and is shown to who joins again.
+func (m *machine) leaveAway(t *rapid.T) {
+	p := m.member(t)
+	pattern := rapid.SampledFrom(m.patterns()).Draw(t, "pattern")
+	ms := p.of[pattern]
+	if p.ep != nil || ms == nil || !ms.open() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
+	defer cancel()
+	other, err := endpoint.Connect(ctx, "", endpoint.Static(p.creds), &endpoint.Options{Name: p.name, InProcess: m.mesh.InProcess(), Quiet: true})
+	if err != nil {
+		t.Fatalf("second process of %s: %v", p.name, err)
+	}
+	defer func() { _ = other.Close() }()
+	r, err := other.LeaveChannel(ctx, pattern, false)
+	if err != nil {
+		t.Fatalf("%s leaves %q: %v", p.name, pattern, err)
+	}
+	if r.Left < m.last() {
+		t.Fatalf("%s left %q at %d, before what was posted at %d", p.name, pattern, r.Left, m.last())
+	}
+	ms.intervals[len(ms.intervals)-1].leave = max(r.Left, ms.intervals[len(ms.intervals)-1].join)
+}
+
 func (m *machine) last() uint64 {
 	if len(m.posts) == 0 {
 		return 0
@@ -388,7 +414,7 @@ func TestMembershipsAgainstAModel(t *testing.T) {
 			m.start(rt, p)
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"post": m.post, "join": m.joinSome, "leave": m.leaveSome, "crash": m.crashSome, "stop": m.stopSome,
+			"post": m.post, "join": m.joinSome, "leave": m.leaveSome, "leave away": m.leaveAway, "crash": m.crashSome, "stop": m.stopSome,
 			"start": m.startSome, "regrant": m.regrant, "settle": m.settle, "": m.check,
 		})
 		for _, p := range m.members {
