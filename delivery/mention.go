@@ -87,7 +87,7 @@ func newMentions(d *Service) *mentions {
 	}
 	m := &mentions{
 		nc: d.nc, js: js, space: d.space, log: d.log, stream: wire.ChatStream(d.space), filter: wire.StreamSubjects(d.space, wire.KindChannel),
-		live: d.space.Prefix() + ".live.", progress: space.NewProgress(d.js, d.space), members: space.NewMembers(d.js, d.space), names: newGrantNames(d.grants),
+		live: d.space.Prefix() + ".live.", progress: space.NewProgress(d.js, d.space), members: space.NewMembers(d.js, d.space), names: d.grantees,
 		classes: func() *classes { return &classes{d: d} }, wake: make(chan struct{}, 1), began: newBegun(),
 	}
 	if d.open {

@@ -14,10 +14,10 @@ import (
 const MaxWaiting = maxWaiting
 
 // Names is the directory of a space with grants.
-type Names struct{ n *grantNames }
+type Names struct{ n *grantees }
 
 // NewNames returns an empty one.
-func NewNames(g *space.Grants) *Names { return &Names{newGrantNames(g)} }
+func NewNames(g *space.Grants) *Names { return &Names{newGrantees(g)} }
 
 // Sync and Resolve are those of a mention.
 func (n *Names) Sync(ctx context.Context) error { return n.n.sync(ctx) }
