@@ -294,7 +294,7 @@ func (b *builder) trustedReader() {
 	b.pub(wire.MentionRecords(s)+"*.*.*", b.prefix+"ep.reply."+e+".>", b.prefix+"epe."+e+".>")
 	b.sub(b.prefix+"ep.one."+e+".>", b.prefix+"ep.all."+e+".>", b.prefix+"ep.inst."+e+".>",
 		wire.RecordPrefix(wire.PresenceBucket(s))+"*.*", wire.RecordPrefix(wire.ChannelsBucket(s))+">",
-		wire.RecordPrefix(wire.MembersBucket(s))+">", wire.RecordPrefix(wire.AuthorityBucket(s))+"grant.>", b.prefix+"live.>", advisories+"*."+direct+".*", advisories+"*."+role+".*")
+		wire.RecordPrefix(wire.MembersBucket(s))+">", b.prefix+"live.>", advisories+"*."+direct+".*", advisories+"*."+role+".*")
 }
 
 // advisories is where the broker tells what happens to the messages of a consumer, followed by what, stream and consumer.
