@@ -86,19 +86,8 @@ func (l *lab) core(c *closers, members int, t *tally) (func(n int) func(context.
 			return nil, fmt.Errorf("connect: %w", err)
 		}
 		c.add(nc.Close)
-		sub, err := nc.Subscribe(subject, func(m *nats.Msg) {
-			if rawDecode(m.Data) {
-				t.hit()
-			}
-		})
-		if err == nil {
-			err = sub.SetPendingLimits(-1, -1)
-		}
-		if err == nil {
-			err = nc.Flush()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("subscribe: %w", err)
+		if err := (&rawPeer{nc: nc}).listen(subject, t); err != nil {
+			return nil, err
 		}
 	}
 	nc, err := nats.Connect(l.open.URL())
