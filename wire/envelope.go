@@ -63,8 +63,8 @@ func (c *Correlation) ok() bool {
 	return c == nil || plain(c.Traceparent, 256, false) && plain(c.Tracestate, 512, false) && plain(c.Baggage, 8192, false)
 }
 
-// Reply answers a request. Who answered is read from the reply subject, which the broker vouches for; the rest is the
-// responder's claim.
+// Reply answers a request. Which endpoint answered is read from the reply subject, and the broker vouches for it; the rest, the instance in the
+// subject too, is the responder's claim.
 type Reply struct {
 	V     int             `json:"v"`              // EnvelopeVersion
 	ID    string          `json:"id"`             // the request's

@@ -48,3 +48,9 @@ func ExamplePatternCovers() {
 	fmt.Println(wire.PatternCovers("team.>", "team.backend.*"), wire.PatternCovers("team.*", "team.>"))
 	// Output: true false
 }
+
+func ExamplePatternsCover() {
+	granted := []string{"general", "team.*"}
+	fmt.Println(wire.PatternsCover(granted, "team.backend"), wire.PatternsCover(granted, ">"), wire.PatternsCover(nil, "general"))
+	// Output: true false false
+}

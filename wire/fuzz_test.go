@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cotal-go/cotal/wire"
 )
@@ -112,6 +113,40 @@ func FuzzParseSessionSubject(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if s, err := wire.ParseSessionSubject(string(data)); err == nil {
 			rebuilt(t, string(data), s.Subject)
+		}
+	})
+}
+
+func FuzzDecodeSessionFrame(f *testing.F) {
+	seed(f, "session-frame")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := wire.DecodeSessionFrame(data)
+		if err != nil {
+			if wire.CodeOf(err) == wire.CodeInternal || got.Kind != 0 {
+				t.Fatalf("%x: %+v, %v", data, got, err)
+			}
+			return
+		}
+		out, err := got.Append(nil)
+		if err != nil {
+			if len(data) > wire.MaxSessionData && wire.CodeOf(err) == wire.CodeResourceExhausted {
+				return // a document may be written longer than it was
+			}
+			t.Fatalf("%x decodes and is not encoded again: %v", data, err)
+		}
+		again, err := wire.DecodeSessionFrame(out)
+		if err != nil {
+			t.Fatalf("%x is encoded as %x, which is none: %v", data, out, err)
+		}
+		switch got.Kind {
+		case wire.FrameOpen, wire.FrameEnded, wire.FrameError:
+			if diff := cmp.Diff(got, again, cmp.Comparer(func(a, b *wire.Error) bool { return a.Equal(b) }), cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("%x changes on its way:\n%s", data, diff)
+			}
+		default:
+			if !bytes.Equal(out, data) {
+				t.Fatalf("%x is encoded as %x", data, out)
+			}
 		}
 	})
 }

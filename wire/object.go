@@ -20,6 +20,9 @@ func MentionStream(s Space) string { return "DLV_" + string(s) }
 // DeadStream names the stream in which the broker itself notes the messages that it gave up to deliver.
 func DeadStream(s Space) string { return "DEAD_" + string(s) }
 
+// AuditStream names the stream of audit records, written and read by the authority alone.
+func AuditStream(s Space) string { return "AUDIT_" + string(s) }
+
 const presenceBucket = "cotal_presence_"
 
 // PresenceBucket names the key-value bucket of presence records.

@@ -1,6 +1,9 @@
 package wire
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // ValidateChannel reports whether ch is a concrete channel: segments of [A-Za-z0-9_-]+ joined by dots, at most 4,096
 // bytes, no wildcard. Its error has code bad-request.
@@ -50,6 +53,12 @@ func patternSegmentOK(seg string, last bool) bool {
 // one or more. An invalid pattern or channel matches nothing.
 func PatternMatches(pattern, channel string) bool {
 	return channelOK(channel, false) && PatternCovers(pattern, channel)
+}
+
+// PatternsCover reports whether one of the patterns of outer covers inner, see [PatternCovers]. What only several of them take in
+// together is not covered.
+func PatternsCover(outer []string, inner string) bool {
+	return slices.ContainsFunc(outer, func(o string) bool { return PatternCovers(o, inner) })
 }
 
 // PatternCovers reports whether every channel inner takes in is also taken in by outer, so that a grant of inner stays

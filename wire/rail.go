@@ -173,7 +173,8 @@ func (r *RequestSubject) parseTarget(t *tokens) string {
 	return t.next()
 }
 
-// ReplySubject is the subject of a reply. The broker vouches for the answering endpoint, instance and epoch.
+// ReplySubject is the subject of a reply. The broker vouches that whoever answers serves the endpoint. Instance and epoch are its claim: whoever
+// serves an endpoint can answer as any instance of it, but for a supervisor, which the broker holds to its own.
 //
 //	cotal.<space>.ep.reply.<endpoint>.<instance>.<epoch>.<owner>.<actor>.<uid>.<nonce>
 type ReplySubject struct {
@@ -255,7 +256,7 @@ func ServeFilter(s Space, rail Rail, endpoint, instance string) (string, error) 
 // QueueGroup returns the queue group instances of an endpoint share on RailOne.
 func QueueGroup(endpoint string) string { return EndpointToken(endpoint) }
 
-// EventSubject is the subject of an event. The broker vouches for the endpoint, instance and epoch.
+// EventSubject is the subject of an event. The broker vouches for the endpoint; instance and epoch are the claim of whoever serves it.
 //
 //	cotal.<space>.epe.<endpoint>.<instance>.<epoch>.<topic…>
 type EventSubject struct {
@@ -320,8 +321,12 @@ func EventFilter(s Space, endpoint, topic string) (string, error) {
 // SessionSubject is the subject of the bytes of one terminal session, in one direction.
 //
 //	cotal.<space>.eps.<endpoint>.<session>.<epoch>.in|out
+//	cotal.<space>.epm.<mode>.<endpoint>.<session>.<epoch>.in|out
 type SessionSubject struct {
-	Space    Space
+	Space Space
+	// Mode is that of the request which asked for the session: none, owner or any. So the broker lets take part in it who may still
+	// ask for one like it.
+	Mode     Mode
 	Endpoint string // the name with dots
 	Session  string // [A-Za-z0-9_-]{1,64}
 	Epoch    string // [A-Za-z0-9_-]{1,64}
@@ -337,10 +342,16 @@ func (s SessionSubject) Subject() (string, error) {
 	if s.In {
 		dir = "in"
 	}
+	if s.Mode != ModeNone {
+		return railSubject(s.Space, "epm", string(s.Mode), EndpointToken(s.Endpoint), s.Session, s.Epoch, dir)
+	}
 	return railSubject(s.Space, "eps", EndpointToken(s.Endpoint), s.Session, s.Epoch, dir)
 }
 
 func (s SessionSubject) check() error {
+	if s.Mode != ModeNone && s.Mode != ModeOwner && s.Mode != ModeAny {
+		return Errorf(CodeBadRequest, "check session subject: mode %q opens no sessions", clip(string(s.Mode)))
+	}
 	return firstError(s.Space.Validate(), ValidateEndpoint(s.Endpoint), checkToken("session", s.Session), checkToken("epoch", s.Epoch))
 }
 
@@ -352,7 +363,13 @@ func ParseSessionSubject(s string) (SessionSubject, error) {
 		return SessionSubject{}, badRail("session", s)
 	}
 	p.Space = Space(t.next())
-	if t.next() != "eps" {
+	switch t.next() {
+	case "eps":
+	case "epm":
+		if p.Mode = Mode(t.next()); p.Mode == ModeNone {
+			return SessionSubject{}, badRail("session", s)
+		}
+	default:
 		return SessionSubject{}, badRail("session", s)
 	}
 	p.Endpoint = endpointName(t.next())

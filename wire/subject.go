@@ -48,7 +48,7 @@ func KindOf(subject string) Kind {
 		return KindMention
 	case "epe":
 		return KindEvent
-	case "eps":
+	case "eps", "epm":
 		return KindSession
 	case "ep":
 		switch Rail(t.next()) {

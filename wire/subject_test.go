@@ -103,7 +103,8 @@ func TestNamesOfBrokerObjects(t *testing.T) {
 		{wire.RoleStream("main"), "TASK_main"}, {wire.MentionStream("main"), "DLV_main"},
 		{wire.PresenceBucket("main"), "cotal_presence_main"}, {wire.ChannelsBucket("main"), "cotal_channels_main"},
 		{wire.MembersBucket("main"), "cotal_members_main"}, {wire.CursorsBucket("main"), "cotal_cursors_main"},
-		{wire.AuthorityBucket("main"), "cotal_authority_main"},
+		{wire.AuthorityBucket("main"), "cotal_authority_main"}, {wire.AuditStream("main"), "AUDIT_main"},
+		{wire.AuditRecords("main"), "$JS.EVENT.AUDIT_main."},
 		{wire.DirectDurable(l), "dm_local-ada-" + string(uidA)},
 		{wire.RoleDurable("reviewer"), "svc_reviewer"}, {wire.InboxPrefix("abc"), "_INBOX_abc"},
 		{wire.QueueGroup("com.acme.x"), "com_acme_x"},
@@ -270,11 +271,17 @@ func TestEventAndSessionSubjects(t *testing.T) {
 	if got, err := wire.ParseEventSubject(s); err != nil || got != e {
 		t.Errorf("ParseEventSubject(%q) = %+v, %v", s, got, err)
 	}
-	for _, in := range []bool{true, false} {
-		p := wire.SessionSubject{Space: "main", Endpoint: "manager", Session: "s1", Epoch: "e1", In: in}
+	for i, mode := range []wire.Mode{wire.ModeNone, wire.ModeOwner, wire.ModeAny} {
+		p := wire.SessionSubject{Space: "main", Mode: mode, Endpoint: "manager", Session: "s1", Epoch: "e1", In: i > 0}
 		s := must(t)(p.Subject())
 		if got, err := wire.ParseSessionSubject(s); err != nil || got != p {
 			t.Errorf("ParseSessionSubject(%q) = %+v, %v", s, got, err)
+		}
+	}
+	for _, mode := range []wire.Mode{wire.ModeSelf, wire.ModeExact, "manager", "*"} {
+		p := wire.SessionSubject{Space: "main", Mode: mode, Endpoint: "manager", Session: "s1", Epoch: "e1"}
+		if s, err := p.Subject(); !errors.Is(err, wire.ErrBadRequest) {
+			t.Errorf("session of mode %q: %q, %v, want bad-request", mode, s, err)
 		}
 	}
 	e.Topic = "a.*"

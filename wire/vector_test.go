@@ -30,6 +30,7 @@ var readers = map[string]func(in []byte) (string, error){
 	"reply-subject":    readReplySubject,
 	"event-subject":    readEventSubject,
 	"session-subject":  readSessionSubject,
+	"session-frame":    readSessionFrame,
 	"presence-subject": readPresenceSubject,
 	"principal":        readPrincipal,
 	"pattern":          readPattern,
@@ -153,7 +154,11 @@ func readEventSubject(in []byte) (string, error) {
 
 func readSessionSubject(in []byte) (string, error) {
 	s, err := wire.ParseSessionSubject(string(in))
-	return lines("space", string(s.Space), "endpoint", s.Endpoint, "session", s.Session, "epoch", s.Epoch, "in", strconv.FormatBool(s.In)), err
+	pairs := []string{"space", string(s.Space), "endpoint", s.Endpoint, "session", s.Session, "epoch", s.Epoch, "in", strconv.FormatBool(s.In)}
+	if s.Mode != wire.ModeNone {
+		pairs = append(pairs, "mode", string(s.Mode))
+	}
+	return lines(pairs...), err
 }
 
 func readPresenceSubject(in []byte) (string, error) {
