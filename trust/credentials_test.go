@@ -41,7 +41,7 @@ func agent(t testing.TB, a *mint.Authority) *trust.Credentials {
 	t.Helper()
 	creds, err := a.User(t.Context(), mint.UserRequest{
 		Space: space, Profile: trust.Agent, Principal: wire.Principal{Owner: wire.LocalOwner, Actor: "Ada_1"}, Role: "code-Review",
-		Subscribe: []string{"general", "Team.*"}, Publish: []string{">"}, Commands: []string{"manager.spawn", "com_acme_deploy.run"},
+		Subscribe: []string{"general", "Team.*"}, Publish: []string{">"}, Commands: []string{"manager.spawn", "com_acme_deploy.run"}, Spawns: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestCredentialsRoundTrip(t *testing.T) {
 	id := again.Identity()
 	want := trust.Identity{
 		Space: space, Profile: trust.Agent, Lifecycle: id.Lifecycle, Inbox: string(id.UID), Role: "code-Review",
-		Subscribe: []string{"general", "Team.*"}, Publish: []string{">"}, Commands: []string{"manager.spawn", "com_acme_deploy.run"},
+		Subscribe: []string{"general", "Team.*"}, Publish: []string{">"}, Commands: []string{"manager.spawn", "com_acme_deploy.run"}, Spawns: true,
 		UserKey: id.UserKey, IssuedAt: id.IssuedAt, Expires: id.IssuedAt.Add(24 * time.Hour),
 	}
 	if diff := cmp.Diff(want, id); diff != "" || id.Actor != "Ada_1" || !nkeys.IsValidPublicUserKey(id.UserKey) {
@@ -257,8 +257,14 @@ func TestLargestConnectFits(t *testing.T) {
 func connectLine(t *testing.T, r *realm, h holder) int {
 	t.Helper()
 	tap := &tapped{inner: r.srv.InProcess()}
-	nc, err := nats.Connect("", nats.InProcessServer(tap), nats.Name(strings.Repeat("n", wire.MaxName)), nats.NoReconnect(),
-		nats.UserJWT(func() (string, error) { return h.JWT(), nil }, h.Sign))
+	opts := []nats.Option{
+		nats.InProcessServer(tap), nats.Name(strings.Repeat("n", wire.MaxName)), nats.NoReconnect(),
+		nats.UserJWT(func() (string, error) { return h.JWT(), nil }, h.Sign),
+	}
+	if c, ok := h.(*trust.Credentials); ok && c.Token() != "" {
+		opts = append(opts, nats.TokenHandler(c.Token))
+	}
+	nc, err := nats.Connect("", opts...)
 	if err != nil {
 		t.Fatalf("connect with the largest credential: %v", err)
 	}

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"encoding/json"
+	"regexp"
 	"time"
 	"unicode/utf8"
 
@@ -48,8 +49,17 @@ type Grant struct {
 	AllowSubscribe []string   `json:"allowSubscribe,omitempty"`
 	AllowPublish   []string   `json:"allowPublish,omitempty"`
 	Role           string     `json:"role,omitempty"`
-	Parent         string     `json:"parent,omitempty"`
-	Label          string     `json:"label,omitempty"`
+	// Profile is that of the credential files of a static grant; empty in every other, and in those of older versions.
+	Profile Profile `json:"profile,omitempty"`
+	// Parent is the principal that this grant is held under, and ParentUID the life of it: a successor of the same name is
+	// not the parent.
+	Parent    string   `json:"parent,omitempty"`
+	ParentUID wire.UID `json:"parentUid,omitempty"`
+	Label     string   `json:"label,omitempty"`
+	// TokenHash is the SHA-256 of the secret of a managed agent's last start, as hex; empty while none was started.
+	TokenHash string `json:"tokenHash,omitempty"`
+	// Start numbers the last start of a managed agent that was made or ended; that of the grant itself is 0.
+	Start uint64 `json:"start,omitempty"`
 	// Cut is the last sequence of the direct stream when this life began; its queue starts after it, also when it
 	// has to be made again.
 	Cut uint64 `json:"cut,omitempty"`
@@ -100,6 +110,14 @@ func (g Grant) Validate() error {
 	default:
 		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: unknown state %.64q", g.Principal(), string(g.State))
 	}
+	if g.Profile != "" {
+		if g.Kind != KindStatic {
+			return wire.Errorf(wire.CodeBadRequest, "check grant of %q: only a static grant has a profile", g.Principal())
+		}
+		if _, err := ParseProfile(string(g.Profile)); err != nil {
+			return err
+		}
+	}
 	return g.validateLists()
 }
 
@@ -109,10 +127,8 @@ func (g Grant) validateLists() error {
 			return err
 		}
 	}
-	if g.Parent != "" {
-		if _, err := wire.ParsePrincipal(g.Parent); err != nil {
-			return err
-		}
+	if err := g.validateParent(); err != nil {
+		return err
 	}
 	if err := checkList("allowSubscribe", g.AllowSubscribe, MaxPatterns, wire.ValidatePattern); err != nil {
 		return err
@@ -120,8 +136,30 @@ func (g Grant) validateLists() error {
 	if err := checkList("allowPublish", g.AllowPublish, MaxPatterns, wire.ValidatePattern); err != nil {
 		return err
 	}
-	return checkList("scope", g.Scope, MaxCommands, validateCommand)
+	return checkList("scope", g.Scope, MaxCommands, ValidateScope)
 }
+
+func (g Grant) validateParent() error {
+	switch {
+	case (g.Parent == "") != (g.ParentUID == ""):
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: parent and parentUid go together", g.Principal())
+	case g.Parent == g.Principal().String():
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: it is its own parent", g.Principal())
+	case g.TokenHash != "" && (g.Kind != KindManaged || !hash.MatchString(g.TokenHash)):
+		return wire.Errorf(wire.CodeBadRequest, "check grant of %q: only a managed agent has a tokenHash, of 64 hex digits", g.Principal())
+	case g.Parent == "":
+		return nil
+	}
+	parent := wire.Lifecycle{UID: g.ParentUID}
+	var err error
+	if parent.Principal, err = wire.ParsePrincipal(g.Parent); err != nil {
+		return err
+	}
+	return parent.Validate()
+}
+
+// hash is a SHA-256 as hex.
+var hash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func validLabel(s string) bool {
 	return utf8.ValidString(s) && utf8.RuneCountInString(s) <= wire.MaxName

@@ -35,6 +35,8 @@ type Identity struct {
 	Profile Profile
 	// Account is the public key of the account that a [SystemWatcher] watches, empty for every other profile.
 	Account string
+	// Instance is as which a [Supervisor] serves; without one it serves nobody. Empty for every other profile.
+	Instance string
 	// Lifecycle is who speaks.
 	wire.Lifecycle
 	// Inbox is the tag of the holder's private inbox; wire.InboxPrefix makes the prefix of it.
@@ -43,6 +45,8 @@ type Identity struct {
 	Role string
 	// Subscribe and Publish are channel patterns; Commands are granted control commands, "<endpoint>.<command>".
 	Subscribe, Publish, Commands []string
+	// Spawns says that an agent may ask a supervisor for agents, and command those that were started under it.
+	Spawns bool
 	// UserKey is the public key of the connection, the one that a revocation names.
 	UserKey string
 	// IssuedAt and Expires bound its life.
@@ -85,6 +89,9 @@ func (id Identity) validateHolder() error {
 	if !id.OwnerKnown() {
 		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: unknown form of owner", id.Principal)
 	}
+	if id.Principal == Supervisor.Principal() && id.Profile != Supervisor {
+		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: the name is that of the supervisors of the space, and not for profile %q", id.Principal, id.Profile)
+	}
 	if id.Inbox == "" || id.Inbox != string(id.UID) {
 		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: inbox %.64q is not its lifecycle uid", id.Principal, id.Inbox)
 	}
@@ -96,11 +103,25 @@ func (id Identity) validateHolder() error {
 	if !id.Profile.Lists() && (id.Role != "" || len(id.Subscribe)+len(id.Publish)+len(id.Commands) > 0) {
 		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: profile %q takes no role, channels or commands", id.Principal, id.Profile)
 	}
+	if id.Spawns && id.Profile != Agent {
+		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: profile %q starts no agents under itself", id.Principal, id.Profile)
+	}
 	if watcher := id.Profile == Profile(SystemWatcher); watcher != (id.Account != "") || watcher && !nkeys.IsValidPublicAccountKey(id.Account) {
 		return wire.Errorf(wire.CodeBadRequest, "check identity of %q: %.64q is not the account of profile %q", id.Principal, id.Account, id.Profile)
 	}
+	if id.Instance != "" {
+		if id.Profile != Supervisor {
+			return wire.Errorf(wire.CodeBadRequest, "check identity of %q: profile %q serves as no instance", id.Principal, id.Profile)
+		}
+		if _, err := wire.ServeFilter(id.Space, wire.RailInst, wire.ManagerEndpoint, id.Instance); err != nil {
+			return err
+		}
+	}
 	if id.Space == "" {
 		return SystemKind(id.Profile).Validate()
+	}
+	if id.Profile == Callout {
+		return id.Space.Validate()
 	}
 	if _, err := ParseProfile(string(id.Profile)); err != nil {
 		return err
@@ -192,8 +213,8 @@ func overlap(a, b string) bool {
 // without the tag.
 const noDeny = "="
 
-// The prefixes of tags. "owner", "actor", "uid", "inbox", "role", "sub", "nosub", "pub", "cmd" and "account" feed the templates;
-// "space" and "profile" are there for people and for listings.
+// The prefixes of tags. "owner", "actor", "uid", "inbox", "role", "sub", "nosub", "pub", "cmd", "mgr", "eps", "account" and "instance" feed the
+// templates; "space" and "profile" are there for people and for listings.
 const (
 	tagSpace   = "space:"
 	tagProfile = "profile:"
@@ -206,7 +227,10 @@ const (
 	tagNoSub   = "nosub:"
 	tagPub     = "pub:"
 	tagCommand = "cmd:"
+	tagManage  = "mgr:"
+	tagSession = "eps:"
 	tagAccount = "account:"
+	tagServes  = "instance:"
 )
 
 // Tags returns the identity as the tags of a user JWT. They are assigned, never added: jwt.TagList.Add folds case.
@@ -221,15 +245,22 @@ func (id Identity) Tags() []string {
 	if id.Account != "" {
 		tags = append(tags, tagAccount+id.Account)
 	}
+	if id.Instance != "" {
+		tags = append(tags, tagServes+id.Instance)
+	}
 	var denies []string
 	if id.Profile == Agent {
 		denies, _ = deepDenies(id.Subscribe) // Validate refuses what has an error
 		denies = append(denies, noDeny)
 	}
+	var manage, sessions []string
+	if id.Spawns {
+		manage, sessions = wire.ManagerCommands(), []string{wire.ManagerEndpoint}
+	}
 	for _, l := range []struct {
 		prefix string
 		values []string
-	}{{tagSub, id.Subscribe}, {tagNoSub, denies}, {tagPub, id.Publish}, {tagCommand, id.Commands}} {
+	}{{tagSub, id.Subscribe}, {tagNoSub, denies}, {tagPub, id.Publish}, {tagCommand, id.Commands}, {tagManage, manage}, {tagSession, sessions}} {
 		for _, v := range l.values {
 			tags = append(tags, l.prefix+v)
 		}
@@ -278,7 +309,7 @@ func identityOf(c *jwt.UserClaims) (Identity, error) {
 	var space, profile, uid string
 	single := map[string]*string{
 		tagSpace: &space, tagProfile: &profile, tagOwner: &id.Owner, tagActor: &id.Actor, tagUID: &uid, tagInbox: &id.Inbox, tagRole: &id.Role,
-		tagAccount: &id.Account,
+		tagAccount: &id.Account, tagServes: &id.Instance,
 	}
 	lists := map[string]*[]string{tagSub: &id.Subscribe, tagPub: &id.Publish, tagCommand: &id.Commands}
 	for _, tag := range c.Tags {
@@ -286,6 +317,7 @@ func identityOf(c *jwt.UserClaims) (Identity, error) {
 		if list := lists[name+":"]; list != nil {
 			*list = append(*list, value)
 		}
+		id.Spawns = id.Spawns || name+":" == tagManage
 		if field := single[name+":"]; field != nil {
 			if *field != "" || value == "" {
 				return Identity{}, wire.Errorf(wire.CodeBadRequest, "read credential: tag %q is empty or there twice", name)

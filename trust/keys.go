@@ -33,6 +33,17 @@ func SigningKey(s wire.Space, p Profile) string {
 	return "auth/space." + hexName(s) + "/sign." + string(p) + ".nk"
 }
 
+// CalloutUserKey names the seed of the user that answers for the callout account of a space.
+func CalloutUserKey(s wire.Space) string { return "auth/space." + hexName(s) + "/callout.nk" }
+
+// CalloutXKey names the curve seed to whose public half brokers seal their questions.
+func CalloutXKey(s wire.Space) string { return "auth/space." + hexName(s) + "/callout.xkey.nk" }
+
+// CalloutSigningKey names the seed of a scoped key of the callout account of a space.
+func CalloutSigningKey(s wire.Space, kind CalloutKind) string {
+	return "auth/space." + hexName(s) + "/sign.callout-" + string(kind) + ".nk"
+}
+
 // DaemonKey names the credentials file of a daemon of a space.
 func DaemonKey(s wire.Space, role string) string { return DaemonPrefix(s) + role + ".creds" }
 

@@ -43,6 +43,17 @@ type realm struct {
 
 func newRealm(t testing.TB) *realm {
 	t.Helper()
+	return startRealm(t, (*mint.Authority).Account)
+}
+
+// newPeopleRealm is a realm whose spaces sign people in. Nobody answers for them yet.
+func newPeopleRealm(t testing.TB) *realm {
+	t.Helper()
+	return startRealm(t, (*mint.Authority).EnsureCallout)
+}
+
+func startRealm(t testing.TB, record func(*mint.Authority, context.Context, wire.Space) (trust.AccountRecord, error)) *realm {
+	t.Helper()
 	r := &realm{store: memstore.New()}
 	var err error
 	if r.mint, err = mint.Init(t.Context(), r.store, nil); err != nil {
@@ -50,11 +61,16 @@ func newRealm(t testing.TB) *realm {
 	}
 	accounts := map[string]string{}
 	for _, s := range []wire.Space{space, otherSpace} {
-		rec, err := r.mint.AddSpace(t.Context(), s, nil)
+		if _, err := r.mint.AddSpace(t.Context(), s, nil); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := record(r.mint, t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		accounts[rec.Public] = rec.JWT
+		for _, a := range rec.Accounts() {
+			accounts[a.Public] = a.JWT
+		}
 	}
 	r.srv, err = broker.Start(t.Context(), broker.Trust{
 		OperatorJWT: r.mint.OperatorJWT(), SystemPublic: r.mint.SystemPublic(), SystemJWT: r.mint.SystemJWT(), Accounts: accounts,
@@ -70,8 +86,11 @@ func newRealm(t testing.TB) *realm {
 func (r *realm) user(t testing.TB, p trust.Profile) *trust.Credentials {
 	t.Helper()
 	req := mint.UserRequest{Space: space, Profile: p, Principal: ada, UID: adaUID}
+	if p == trust.Supervisor {
+		req.Instance = "i1"
+	}
 	if p.Lists() {
-		req.Role, req.Commands = "reviewer", []string{"manager.spawn"}
+		req.Role, req.Commands, req.Spawns = "reviewer", []string{"com_acme_deploy.run"}, p == trust.Agent
 		req.Subscribe, req.Publish = []string{"general", "team.>"}, []string{"general", "log.*"}
 	}
 	creds, err := r.mint.User(t.Context(), req)
@@ -136,6 +155,9 @@ func (r *realm) connect(h holder) (*nats.Conn, <-chan error, error) {
 	}
 	if c, ok := h.(*trust.Credentials); ok {
 		opts = append(opts, nats.CustomInboxPrefix(wire.InboxPrefix(c.Identity().Inbox)))
+		if c.Token() != "" {
+			opts = append(opts, nats.TokenHandler(c.Token))
+		}
 	}
 	nc, err := nats.Connect("", opts...)
 	return nc, errs, err

@@ -45,7 +45,7 @@ func TestPermissionMatrix(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Who may do what, as a broker answered. Written by go test ./trust -run TestPermissionMatrix -update; read every change.\n" +
 		"# The holder is local.ada in space main; <uid> is her lifecycle, <uid2> that of local.bob, <n> a nonce. Her lists: subscribe general and\n" +
-		"# team.>, publish general and log.*, role reviewer, command manager.spawn. A line without profiles is refused to all of them.\n" +
+		"# team.>, publish general and log.*, role reviewer, command com_acme_deploy.run, and she may start agents. A line without profiles is refused to all of them.\n" +
 		"# The holder of system-watcher watches <account>; AX is another.\n")
 	fmt.Fprintf(&b, "# Profiles: %s\n", strings.Join(order, " "))
 	for _, p := range all {
@@ -94,8 +94,8 @@ func systemRequest(k trust.SystemKind) mint.SystemRequest {
 // filled puts ada's tags into a template line.
 func filled(line string) string {
 	return strings.NewReplacer("{{tag(owner)}}", "local", "{{tag(actor)}}", "ada", "{{tag(uid)}}", string(adaUID), "{{tag(inbox)}}", string(adaUID),
-		"{{tag(role)}}", "reviewer", "{{tag(sub)}}", "general", "{{tag(pub)}}", "general", "{{tag(cmd)}}", "manager.spawn",
-		"{{tag(account)}}", watched).Replace(line)
+		"{{tag(role)}}", "reviewer", "{{tag(sub)}}", "general", "{{tag(pub)}}", "general", "{{tag(cmd)}}", "com_acme_deploy.run", "{{tag(mgr)}}", "spawn", "{{tag(eps)}}", "manager",
+		"{{tag(account)}}", watched, "{{tag(instance)}}", "i1").Replace(line)
 }
 
 // matches reports whether a NATS pattern takes in a subject.

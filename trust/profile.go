@@ -34,6 +34,12 @@ const (
 	Teardown Profile = "teardown"
 	// Probe asks endpoints for their health.
 	Probe Profile = "probe"
+	// ChannelWriter changes the settings of channels through delivery.
+	ChannelWriter Profile = "channel-writer"
+	// Deployer brings the caller's own teams up and down through the supervisor.
+	Deployer Profile = "deployer"
+	// Supervisor starts and keeps the agents of a space. It holds no signing key, speaks as nobody and reads no stream.
+	Supervisor Profile = "supervisor"
 )
 
 // MaxLifetime is the longest life of any credential. A revocation whose credential is not known is kept this long.
@@ -54,11 +60,17 @@ var lifetimes = map[Profile]Lifetime{
 	Operator:    {15 * time.Minute, 12 * time.Hour},
 	Delivery:    {24 * time.Hour, 48 * time.Hour},
 	Authority:   {24 * time.Hour, 48 * time.Hour},
+	Supervisor:  {24 * time.Hour, 48 * time.Hour},
 	Provisioner: {5 * time.Minute, 30 * time.Minute},
 	Purger:      {5 * time.Minute, 30 * time.Minute},
 	Undertaker:  {5 * time.Minute, 30 * time.Minute},
 	Teardown:    {5 * time.Minute, 30 * time.Minute},
 	Probe:       {time.Minute, 10 * time.Minute},
+
+	ChannelWriter: {5 * time.Minute, 30 * time.Minute},
+	Deployer:      {15 * time.Minute, 12 * time.Hour},
+
+	Callout: {24 * time.Hour, 48 * time.Hour},
 
 	Profile(SystemControl):  {time.Hour, 24 * time.Hour},
 	Profile(SystemNode):     {time.Hour, 24 * time.Hour},
@@ -68,7 +80,7 @@ var lifetimes = map[Profile]Lifetime{
 
 // Profiles returns every profile of a space, in a fixed order.
 func Profiles() []Profile {
-	return []Profile{Agent, Observer, Admin, Operator, Delivery, Authority, Provisioner, Purger, Undertaker, Teardown, Probe}
+	return []Profile{Agent, Observer, Admin, Operator, Delivery, Authority, Provisioner, Purger, Undertaker, Teardown, Probe, ChannelWriter, Deployer, Supervisor}
 }
 
 // ParseProfile checks the name of a profile of a space. Its error has code bad-request: an unknown profile never
@@ -87,6 +99,16 @@ func (p Profile) Lifetime() Lifetime { return lifetimes[p] }
 // Lists says whether credentials of the profile name channel patterns, control commands and a role.
 func (p Profile) Lists() bool {
 	return p == Agent || p == Observer || p == Admin || p == Operator
+}
+
+// Starts reports whether a holder of the profile may start agents: an agent with scope spawn does so under itself, an operator under
+// nobody, a deployer under its owner. Nobody else has agents below.
+func (p Profile) Starts() bool { return p == Agent || p == Operator || p == Deployer }
+
+// Principal is the name that the deployment's own processes of the profile speak by. The authority knows a supervisor by it, so it
+// grants that one to nobody, and no credential of another profile has it.
+func (p Profile) Principal() wire.Principal {
+	return wire.Principal{Owner: wire.LocalOwner, Actor: string(p)}
 }
 
 // SystemKind is a named set of permissions in the broker's system account. Each has its own scoped signing key.

@@ -86,16 +86,18 @@ type SpaceRecord struct {
 	State  SpaceState `json:"state"`
 }
 
-// AccountRecord is the account of one space. The JWT is made from the other fields, never the other way round.
+// AccountRecord is the account of one space, and the one that lets people into it. The JWT is made from the other fields, never the other way round.
 type AccountRecord struct {
 	Ver         int          `json:"ver"`
 	Space       wire.Space   `json:"space"`
 	Public      string       `json:"public"`
 	JWT         string       `json:"jwt"`
-	Version     uint64       `json:"version"` // grows with every change; also a tag of the JWT
+	Version     uint64       `json:"version"` // grows with every change, also of Callout; a tag of the JWT
 	Limits      Limits       `json:"limits"`
 	Keys        []KeyRecord  `json:"keys"`
 	Revocations []Revocation `json:"revocations,omitempty"`
+	// Callout is there when the space signs people in.
+	Callout *CalloutRecord `json:"callout,omitempty"`
 }
 
 // KeyRecord is one scoped signing key of a space's account.
@@ -286,7 +288,7 @@ func (b BrokerRecord) checkSystem(operator *jwt.OperatorClaims) string {
 
 // DecodeAccountRecord reads the account record of a space and checks that it is the one the broker record names, that a
 // signing key of the operator signed its JWT, and that the JWT lists exactly the keys of the record, each
-// scoped. Errors have code failed-precondition and name the record, never its content.
+// scoped; the same for the callout account, which must let into this account alone. Errors have code failed-precondition and name the record, never its content.
 func DecodeAccountRecord(data []byte, s wire.Space, b BrokerRecord) (AccountRecord, error) {
 	name := AccountKey(s)
 	var a AccountRecord
@@ -327,7 +329,10 @@ func (a AccountRecord) check(s wire.Space, b BrokerRecord) string {
 	if len(keys) != len(a.Keys) {
 		return "it lists a key twice"
 	}
-	return checkAccount(a.JWT, a.Public, operator, keys)
+	if why := checkAccount(a.JWT, a.Public, operator, keys); why != "" || a.Callout == nil {
+		return why
+	}
+	return a.checkCallout(operator)
 }
 
 // checkAccount is the composition check: who signed the account, and is every signing key of it one of ours and scoped?

@@ -236,6 +236,11 @@ func TestKeyNames(t *testing.T) {
 		"auth/account.4d61696e2d31.json":              trust.AccountKey("Main-1"),
 		"auth/space.4d61696e2d31/sign.provisioner.nk": trust.SigningKey("Main-1", trust.Provisioner),
 		"space.4d61696e2d31/delivery.creds":           trust.DaemonKey("Main-1", "delivery"),
+
+		"auth/space.4d61696e2d31/callout.nk":                trust.CalloutUserKey("Main-1"),
+		"auth/space.4d61696e2d31/callout.xkey.nk":           trust.CalloutXKey("Main-1"),
+		"auth/space.4d61696e2d31/sign.callout-responder.nk": trust.CalloutSigningKey("Main-1", trust.CalloutResponder),
+		"auth/space.4d61696e2d31/sign.callout-sentinel.nk":  trust.CalloutSigningKey("Main-1", trust.CalloutSentinel),
 	} {
 		if got != want {
 			t.Errorf("name %q, want %q", got, want)

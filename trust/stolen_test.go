@@ -119,8 +119,10 @@ func TestStolenAgentKeyReach(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# What a thief of the agent signing key of space main reaches with hostile tags, as a broker answered. Written by\n" +
 		"# go test ./trust -run TestStolenAgentKeyReach -update. The thief can be any agent of the space: speak as it, read what agents may\n" +
-		"# read, call what agents may be granted, and listen to the answers that delivery gives to any caller, an admin included. Nothing here\n" +
-		"# may be outside those families; the test checks that by itself. The remedy is to rotate and retire the key.\n")
+		"# read, call what agents may be granted, command a supervisor as one that it names, take part in the terminal sessions of a life that it\n" +
+		"# names, and listen to the answers that delivery gives to any caller, an admin included. It reaches neither the authority nor a command\n" +
+		"# that acts beyond what was started under the caller, and no wildcard takes in a session. Nothing here may be outside those families; the\n" +
+		"# test checks that by itself. The remedy is to rotate and retire the key.\n")
 	for _, v := range hostile() {
 		f := r.forge(t, trust.Agent, func(c *jwt.UserClaims) { c.Tags = v.tags })
 		fmt.Fprintf(&b, "\n%s: %q\n", v.name, symbolicTags(v.tags))
@@ -150,7 +152,7 @@ func hostile() []struct {
 	tags []string
 } {
 	deny := "nosub:="
-	lists := []string{"sub:>", "pub:>", "role:*", "role:writer", "cmd:*.*"}
+	lists := []string{"sub:>", "pub:>", "role:*", "role:writer", "cmd:*.*", "mgr:*", "eps:*", "instance:*"}
 	with := func(owner, actor, uid, inbox string, more ...string) []string {
 		return append([]string{"owner:" + owner, "actor:" + actor, "uid:" + uid, "inbox:" + inbox, deny}, more...)
 	}
@@ -160,8 +162,8 @@ func hostile() []struct {
 	}{
 		{"another agent", with("local", "bob", string(bobUID), string(bobUID), lists...)},
 		{"every wildcard", with("*", "*", "*", "*", lists...)},
-		{"full wildcards", with(">", ">", ">", ">", "sub:>", "pub:>", "role:>", "cmd:>")},
-		{"dots that shift tokens", with("local.bob", "local.ada", string(adaUID), "x.>", "sub:a.b", "pub:a.b.>", "role:a.b", "cmd:a.b.c")},
+		{"full wildcards", with(">", ">", ">", ">", "sub:>", "pub:>", "role:>", "cmd:>", "mgr:>", "eps:>")},
+		{"dots that shift tokens", with("local.bob", "local.ada", string(adaUID), "x.>", "sub:a.b", "pub:a.b.>", "role:a.b", "cmd:a.b.c", "mgr:a.b", "eps:manager.s1", "eps:a.b", "eps:any.manager", "instance:i1.e1")},
 		{"dots that reach other rails", with("x.y.z", "w", "v", "y", "cmd:one.two.three.four")},
 		{"spaces and control characters", with("lo cal", "a\tda", "a\nb", "in box", "sub:a b", "pub: >", "cmd:a b.c", "role:a b")},
 		{"empty values", with("", "", "", "", "sub:", "pub:", "role:", "cmd:")},
@@ -171,7 +173,16 @@ func hostile() []struct {
 			"cmd:delivery.trace", "cmd:delivery.inbox", "cmd:delivery.*", "cmd:*.channel-set")},
 		{"targets beyond its owner", with("local", "ada", string(adaUID), string(adaUID), "cmd:manager.stop.any.local", "cmd:manager.stop.any.*",
 			"cmd:manager.stop.exact.local.bob."+string(bobUID), "cmd:manager.*.any.*", "cmd:*.*.*.*", "cmd:manager.stop.owner.*")},
-		{"many values", append(with("local", "ada", string(adaUID), string(adaUID)), many("actor:bob%d", 3, "uid:u%d", 3)...)},
+		{"commands of a supervisor", with("local", "ada", string(adaUID), string(adaUID), "mgr:*", "mgr:input", "mgr:stop.any.local", "mgr:stop.any.*",
+			"mgr:*.any.*", "mgr:stop.exact.local.bob."+string(bobUID), "mgr:stop.owner.local", "mgr:stop.owner.*", "mgr:*.*", "mgr:*.*.*", "mgr:i1.stop", "cmd:manager.input",
+			"cmd:manager.*", "cmd:manager.spawn.any.local")},
+		{"commands of the authority", with("local", "supervisor", string(adaUID), string(adaUID), "cmd:auth.agent-grant", "cmd:auth.*", "cmd:*.agent-grant", "cmd:*.*",
+			"cmd:auth.agent-grant.any.local", "mgr:agent-grant")},
+		{"sessions of all", with("local", "ada", "*", string(adaUID), "mgr:*", "eps:*", "eps:manager")},
+		{"sessions of some and of all", append(with("local", "ada", string(adaUID), string(adaUID)), "uid:*", "uid:"+string(bobUID), "eps:manager")},
+		{"dots that shift the uid", with("local", "ada", "*.*", string(adaUID), "mgr:attach", "eps:manager")},
+		{"dots that name a mode", with("local", "ada", "*."+string(bobUID), string(adaUID), "mgr:attach", "eps:manager", "eps:any.manager", "eps:manager.any", "eps:*.*")},
+		{"many values", append(with("local", "ada", string(adaUID), string(adaUID)), append(many("actor:bob%d", 3, "uid:u%d", 3), "eps:manager")...)},
 		{"claims to be an admin", with("local", "ada", string(adaUID), string(adaUID), "profile:admin", "space:other", "scope:admin")},
 		{"no tags but the deny", []string{deny}},
 	}
@@ -195,6 +206,12 @@ func thiefProbes() []probe {
 		pubs("cotal.main.ep.one.", "delivery.channel-set.any.local.local.ada."+string(adaUID)+"."+nonce, "one.two.three.four.local.ada."+string(adaUID)+"."+nonce,
 			"manager.stop.exact.local.ada."+string(bobUID)+".local.ada."+string(adaUID)+"."+nonce, "$JS.API.local.ada.x."+nonce, "delivery.history.x.y.z.w.v."+nonce,
 			"manager.kill.local.ada."+string(adaUID)+"."+nonce),
+		pubs("cotal.main.ep.", "all.manager.stop.any.local.local.ada.*."+nonce, "inst.manager.i1.stop.owner.u_x.local.ada."+string(adaUID)+"."+nonce,
+			"inst.manager.i1.input.any.local.local.ada."+string(adaUID)+"."+nonce, "one.auth.agent-grant.local.supervisor."+string(adaUID)+"."+nonce,
+			"one.auth.agent-retire.local.supervisor."+string(adaUID)+"."+nonce, "one.auth.health.local.supervisor."+string(adaUID)+"."+nonce,
+			"inst.auth.i1.agent-grant.local.supervisor."+string(adaUID)+"."+nonce),
+		pubs("cotal.main.eps.manager.", "s1.x.in", "s1.*.in", "*.*.in", "s1.s2.s3.in"),
+		subs("cotal.main.eps.", "*.*.*.out", "manager.s1.*.out", "manager.s1.>", "manager.*.>", "manager.*.*.*.out"),
 		pubs("cotal.main.", "inst.x.y.local.bob.local.ada", "svc.reviewer.local.bob.local.ada", "ep.all.delivery.health.local.bob.local.ada."+string(adaUID)+"."+nonce),
 		pubs("$KV.cotal_presence_main.", "local.bob.local.ada", "x.y.z.w", "$JS.$SYS", "*.*"),
 		pubs("$JS.API.CONSUMER.", "MSG.NEXT.DM_main.dm_*-*-*", "MSG.NEXT.TASK_main.svc_*", "MSG.NEXT.TASK_main.svc_a.b", "INFO.DM_main.>", "MSG.NEXT.DM_main.*"),
@@ -208,6 +225,10 @@ func thiefProbes() []probe {
 func agentFamily(p probe) bool {
 	tokens := strings.Split(p.subject, ".")
 	has := func(prefix string) bool { return strings.HasPrefix(p.subject, prefix) }
+	if has("cotal.main.eps.") { // of the lives that the thief names, one by one, at any endpoint: a wildcard for a life reaches none
+		life := tokens[min(5, len(tokens)-1)]
+		return len(tokens) == 7 && (life == string(adaUID) || life == string(bobUID)) && tokens[6] == map[string]string{"pub": "in", "sub": "out"}[p.verb]
+	}
 	if p.verb == "sub" {
 		return has("cotal.main.live.") || has("cotal.main.ep.reply.") || has("cotal.main.epe.delivery.*.*.roster") || has("cotal.main.dlv.") ||
 			has("cotal.main.epe.delivery.*.*.receipt.") || strings.HasPrefix(tokens[0], "_INBOX_") ||
@@ -220,15 +241,28 @@ func agentFamily(p probe) bool {
 			}
 		}
 	}
-	if has("cotal.main.ep.one.") {
-		mode := ""
-		if len(tokens) > 6 {
-			mode = tokens[6]
-		}
-		return !trust.ReservedCommand(strings.Join(tokens[4:6], ".")) && mode != "any" && mode != "exact"
+	if rail, ok := strings.CutPrefix(p.subject, "cotal.main.ep."); ok {
+		return agentCalls(strings.Split(rail, "."))
 	}
-	return has("cotal.main.chat.") || has("cotal.main.inst.") || has("cotal.main.svc.") || has("$KV.cotal_presence_main.") ||
-		has("cotal.main.ep.all.") && tokens[5] == "health"
+	return has("cotal.main.chat.") || has("cotal.main.inst.") || has("cotal.main.svc.") || has("$KV.cotal_presence_main.")
+}
+
+// agentCalls says which requests agents make: by rail, endpoint, instance on the rail of instances, command and mode.
+func agentCalls(t []string) bool {
+	rail, endpoint := t[0], t[1]
+	if rail == "inst" {
+		t = slices.Delete(slices.Clone(t), 2, 3)
+	}
+	command, mode := t[2], t[3]
+	switch {
+	case endpoint == "auth", mode == "any", mode == "exact", mode == "owner", trust.ReservedCommand(endpoint + "." + command):
+		return false
+	case rail == "one":
+		return true
+	case rail == "all" && command == "health":
+		return true
+	}
+	return endpoint == "manager"
 }
 
 func trustTags(owner, actor, uid string) []string {

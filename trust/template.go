@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -24,6 +26,9 @@ const (
 	tNoSub   = "{{tag(nosub)}}"
 	tPub     = "{{tag(pub)}}"
 	tCommand = "{{tag(cmd)}}"
+	tManage  = "{{tag(mgr)}}"
+	tSession = "{{tag(eps)}}"
+	tServes  = "{{tag(instance)}}"
 	tAccount = "{{tag(account)}}"
 
 	self   = tOwner + "." + tActor              // the principal as subject tokens
@@ -49,19 +54,23 @@ var (
 	senderCommands = []string{wire.CommandReceipt, wire.CommandReach}
 	// adminCommands read what is not the caller's.
 	adminCommands = []string{wire.CommandTrace, wire.CommandInbox}
-	// reservedCommands of endpoint delivery are never an agent's, whatever its credential asks for.
-	reservedCommands = []string{wire.CommandChannelSet, wire.CommandEnrol, "purge", wire.CommandTrace, wire.CommandInbox}
+	// reservedCommands are never an agent's, whatever its credential asks for. Nor is any command of endpoint auth.
+	reservedCommands = []string{
+		wire.DeliveryEndpoint + "." + wire.CommandChannelSet, wire.DeliveryEndpoint + "." + wire.CommandEnrol, wire.DeliveryEndpoint + ".purge",
+		wire.DeliveryEndpoint + "." + wire.CommandTrace, wire.DeliveryEndpoint + "." + wire.CommandInbox,
+		wire.ManagerEndpoint + "." + wire.CommandInput,
+	}
+	// grantCommands of endpoint auth are a supervisor's alone.
+	grantCommands = []string{
+		wire.CommandAgentGrant, wire.CommandAgentStart, wire.CommandAgentRenew, wire.CommandAgentStop, wire.CommandAgentRetire,
+		wire.CommandAgentGrants,
+	}
 )
 
 // ReservedCommand reports whether "<endpoint>.<command>" cannot be granted to an agent: the broker denies it to
 // the profile.
 func ReservedCommand(command string) bool {
-	for _, c := range reservedCommands {
-		if command == wire.DeliveryEndpoint+"."+c {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(reservedCommands, command) || strings.HasPrefix(command, wire.AuthorityEndpoint+".")
 }
 
 // Template returns the permissions of a profile in a space, with the tags left open. Its error has code bad-request.
@@ -97,6 +106,20 @@ func Template(p Profile, s wire.Space) (jwt.UserPermissionLimits, error) {
 	case Probe:
 		b.asks()
 		b.health()
+	case ChannelWriter:
+		b.asks()
+		b.describe()
+		b.delivery(readCommands...)
+		b.delivery(wire.CommandChannelSet)
+	case Deployer:
+		b.asks()
+		b.describe()
+		b.health()
+		b.manages("", wire.ManagerCommands()...)
+		b.manages(string(wire.ModeOwner)+"."+tOwner+".", wire.ManagerCommands()...)
+		b.attaches(wire.ManagerEndpoint, wire.ModeOwner)
+	case Supervisor:
+		b.supervisor()
 	default:
 		return jwt.UserPermissionLimits{}, wire.Errorf(wire.CodeBadRequest, "make template: unknown profile %.64q", string(p))
 	}
@@ -178,6 +201,60 @@ func (b *builder) health() {
 	b.pub(b.prefix+"ep.one.*.health."+life+".*", b.prefix+"ep.all.*.health."+life+".*")
 }
 
+// manages allows commands of endpoint manager on every rail: on any instance, on all of them, and on one that is named. The mode is
+// empty, or a mode with its target and a dot.
+func (b *builder) manages(mode string, commands ...string) {
+	const e = wire.ManagerEndpoint
+	for _, rail := range []string{"ep.one." + e + ".", "ep.all." + e + ".", "ep.inst." + e + ".*."} {
+		for _, c := range commands {
+			b.pub(b.prefix + rail + c + "." + mode + life + ".*")
+		}
+	}
+}
+
+// attaches allows the bytes of the sessions of an endpoint that were offered to the holder's life, for a request without a mode or with
+// one of those. The modes have subjects of their own, which no tag reaches: whoever loses them loses what was opened under them.
+func (b *builder) attaches(endpoint string, modes ...wire.Mode) {
+	kinds := []string{"eps."}
+	for _, m := range modes {
+		kinds = append(kinds, "epm."+string(m)+".")
+	}
+	for _, kind := range kinds {
+		session := b.prefix + kind + endpoint + ".*." + tUID
+		b.pub(session + ".in")
+		b.sub(session + ".out")
+	}
+}
+
+// denyModes denies commands that name whom they act on by one of the modes, on every rail. No owner has these names.
+func (b *builder) denyModes(endpoint string, modes ...wire.Mode) {
+	for _, m := range modes {
+		for _, rail := range []string{"ep.one.", "ep.all."} {
+			b.denyPub = append(b.denyPub, b.prefix+rail+endpoint+".*."+string(m)+".>")
+		}
+		b.denyPub = append(b.denyPub, b.prefix+"ep.inst."+endpoint+".*.*."+string(m)+".>")
+	}
+}
+
+// supervisor serves endpoint manager, asks the authority for the grants of its agents, and reads who is there. It speaks for
+// nobody, and reads no stream. It answers and tells events as the instance of its credential, and hears what names that one.
+func (b *builder) supervisor() {
+	const e = wire.ManagerEndpoint
+	b.pub(b.prefix+"ep.reply."+e+"."+tServes+".>", b.prefix+"epe."+e+"."+tServes+".>", b.prefix+"eps."+e+".*.*.out", b.prefix+"epm.*."+e+".*.*.out")
+	b.sub(b.prefix+"ep.one."+e+".>", b.prefix+"ep.all."+e+".>", b.prefix+"ep.inst."+e+"."+tServes+".>", b.prefix+"eps."+e+".*.*.in",
+		b.prefix+"epm.*."+e+".*.*.in")
+	b.event(e, wire.TopicPeer)
+	b.event(e, wire.TopicAgents)
+	for _, c := range grantCommands {
+		b.pub(b.prefix + "ep.one." + wire.AuthorityEndpoint + "." + c + "." + life + ".*")
+	}
+	b.asks()
+	b.describe()
+	b.health()
+	b.delivery(wire.CommandRoster)
+	b.event(wire.DeliveryEndpoint, wire.TopicRoster)
+}
+
 func (b *builder) describe() { b.pub(b.prefix + "ep.one.*.describe." + life + ".*") }
 
 // delivery allows untargeted commands of endpoint delivery.
@@ -229,12 +306,10 @@ func (b *builder) agent() {
 	b.delivery(readCommands...)
 	b.delivery(ownCommands...)
 	b.delivery(senderCommands...)
-	b.pub(b.prefix+"ep.one.manager.stop.self."+life+".*", b.prefix+"ep.one."+tCommand+"."+life+".*")
-	for _, c := range reservedCommands {
-		b.denyPub = append(b.denyPub, b.prefix+"ep.one."+wire.DeliveryEndpoint+"."+c+".>")
-	}
-	// Modes that reach beyond the caller's own owner. No owner has these names.
-	b.denyPub = append(b.denyPub, b.prefix+"ep.one.*.*."+string(wire.ModeAny)+".>", b.prefix+"ep.one.*.*."+string(wire.ModeExact)+".>")
+	b.pub(b.prefix+"ep.one.manager.stop.self."+life+".*", b.prefix+"ep.inst.manager.*.stop.self."+life+".*", b.prefix+"ep.one."+tCommand+"."+life+".*")
+	b.manages("", tManage)
+	b.attaches(tSession)
+	b.denyAgents()
 	b.asks()
 	b.sub(b.prefix + "live.*.*." + tSub)
 	// The broker lets who may subscribe to "x.*" subscribe to "x.>" too. What that reaches beyond is denied here, by a tag
@@ -245,6 +320,24 @@ func (b *builder) agent() {
 	b.event(wire.DeliveryEndpoint, wire.TopicReceipt+"."+self)
 	b.event("*", "goal."+life+".>")
 	b.event("*", "session."+life+".>")
+}
+
+// denyAgents is what no agent reaches, whatever its tags are.
+func (b *builder) denyAgents() {
+	for _, c := range reservedCommands {
+		b.denyPub = append(b.denyPub, b.prefix+"ep.one."+c+".>")
+	}
+	b.denyPub = append(b.denyPub, b.prefix+"ep.all."+wire.ManagerEndpoint+"."+wire.CommandInput+".>",
+		b.prefix+"ep.inst."+wire.ManagerEndpoint+".*."+wire.CommandInput+".>")
+	for _, rail := range []string{"ep.one.", "ep.all.", "ep.inst."} {
+		b.denyPub = append(b.denyPub, b.prefix+rail+wire.AuthorityEndpoint+".>")
+	}
+	// Modes that reach beyond what is the caller's own.
+	b.denyModes("*", wire.ModeAny, wire.ModeExact, wire.ModeOwner)
+	// A uid that is a wildcard would take in the sessions of all. No session has the uid of a life for its name, so for a life that is
+	// one this withholds nothing, and for a wildcard every session.
+	b.denyPub = append(b.denyPub, b.prefix+"eps.*."+tUID+".>")
+	b.denySub = append(b.denySub, b.prefix+"eps.*."+tUID+".>")
 }
 
 func (b *builder) observer() {
@@ -267,6 +360,9 @@ func (b *builder) operator() {
 	b.delivery(adminCommands...)
 	b.delivery(wire.CommandChannelSet)
 	b.pub(b.prefix + "ep.one.*.*." + string(wire.ModeAny) + ".*." + life + ".*")
+	b.manages(string(wire.ModeAny)+".*.", "*")
+	b.denyModes(wire.AuthorityEndpoint, wire.ModeAny)
+	b.attaches(wire.ManagerEndpoint, wire.ModeOwner, wire.ModeAny)
 	b.asks()
 }
 
@@ -300,15 +396,23 @@ func (b *builder) trustedReader() {
 // advisories is where the broker tells what happens to the messages of a consumer, followed by what, stream and consumer.
 const advisories = "$JS.EVENT.ADVISORY.CONSUMER."
 
-// authority keeps grants and the queues of their holders, and takes away what is left of a life that ended.
+// authority keeps grants and the queues of their holders, and takes away what is left of a life that ended. It answers the
+// supervisors.
 func (b *builder) authority() {
 	s := b.space
+	const e = wire.AuthorityEndpoint
+	b.pub(b.prefix+"ep.reply."+e+".>", b.prefix+"epe."+e+".>")
+	b.sub(b.prefix+"ep.one."+e+".>", b.prefix+"ep.all."+e+".>", b.prefix+"ep.inst."+e+".>")
 	b.write(wire.AuthorityBucket(s), wire.MembersBucket(s))
 	for _, bucket := range []string{wire.AuthorityBucket(s), wire.MembersBucket(s), wire.CursorsBucket(s)} {
 		b.stream("STREAM.INFO", kvStream(bucket))
 		b.stream("STREAM.MSG.GET", kvStream(bucket))
 	}
 	b.stream("STREAM.MSG.DELETE", kvStream(wire.MembersBucket(s)), kvStream(wire.CursorsBucket(s)))
+	// What was decided is written down, and read by nobody else.
+	b.pub(wire.AuditRecords(s) + "*.*.*.*")
+	b.stream("STREAM.INFO", wire.AuditStream(s))
+	b.stream("STREAM.MSG.GET", wire.AuditStream(s))
 	for _, n := range []string{wire.DirectStream(s), wire.RoleStream(s)} {
 		b.stream("STREAM.INFO", n)
 		b.pub("$JS.API.CONSUMER.CREATE."+n, "$JS.API.CONSUMER.CREATE."+n+".>", "$JS.API.CONSUMER.DURABLE.CREATE."+n+".*",
@@ -372,7 +476,7 @@ func kvStream(bucket string) string { return "KV_" + bucket }
 func streams(s wire.Space) []string {
 	return []string{
 		wire.ChatStream(s), wire.DirectStream(s), wire.RoleStream(s), wire.MentionStream(s), wire.DeadStream(s),
-		kvStream(wire.PresenceBucket(s)), kvStream(wire.ChannelsBucket(s)), kvStream(wire.MembersBucket(s)),
+		wire.AuditStream(s), kvStream(wire.PresenceBucket(s)), kvStream(wire.ChannelsBucket(s)), kvStream(wire.MembersBucket(s)),
 		kvStream(wire.CursorsBucket(s)), kvStream(wire.AuthorityBucket(s)),
 	}
 }

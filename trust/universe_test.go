@@ -52,6 +52,8 @@ func messageProbes() []probe {
 		pubs("", "x", "_INBOX.x", "_INBOX_"+string(adaUID)+".x", "_INBOX_"+string(bobUID)+".x", "$SRV.PING", "$JS.EVENT.ADVISORY.API"),
 		pubs("$JS.EVENT.DLV_main.", "local.ada."+string(adaUID), "local.bob."+string(bobUID), "x", "local.ada."+string(adaUID)+".x"),
 		pubs("$JS.EVENT.DEAD_main.", "requeue.1", "requeue.1.x", "x"),
+		pubs("$JS.EVENT.AUDIT_main.", "local.ada.revoke.ok", "-.-.connect.denied", "local.ada.revoke", "local.ada.revoke.ok.x"),
+		pubs("$JS.EVENT.AUDIT_other.", "local.ada.revoke.ok"),
 		pubs("$JS.EVENT.ADVISORY.CONSUMER.", "MAX_DELIVERIES.DM_main.dm_local-ada-"+string(adaUID), "MAX_DELIVERIES.DM_main.dm_local-bob-"+string(bobUID),
 			"MSG_TERMINATED.DM_main.dm_local-ada-"+string(adaUID), "MAX_DELIVERIES.TASK_main.svc_reviewer", "MSG_TERMINATED.TASK_main.svc_reviewer",
 			"MAX_DELIVERIES.CHAT_main.x"),
@@ -79,15 +81,63 @@ func railProbes() []probe {
 			out = append(out, pubs("cotal.main.ep.one.manager."+c, mode+mine)...)
 		}
 	}
+	out = append(out, managerProbes(mine, foreign, self, owner, anyOf, exact)...)
+	out = append(out, authorityProbes(mine, foreign)...)
 	for _, e := range []string{"auth", "com_acme_deploy"} {
 		out = append(out, pubs("cotal.main.ep.one."+e+".", "describe"+mine, "health"+mine, "run"+mine, "run"+anyOf+mine, "describe"+foreign[0], "health"+foreign[0])...)
 	}
 	for _, e := range []string{"delivery", "manager"} {
 		out = append(out, pubs("cotal.main.ep.all."+e+".", "health"+mine, "describe"+mine, "stop"+anyOf+mine, "health"+foreign[0])...)
 		out = append(out, pubs("cotal.main.ep.inst."+e+".i1.", "health"+mine, "describe"+mine, "stop"+mine)...)
-		out = append(out, pubs("cotal.main.", "ep.reply."+e+".i1.e1"+mine, "ep.reply."+e+".i1.e1"+foreign[0], "epe."+e+".i1.e1.roster", "eps."+e+".s1.e1.in")...)
+		out = append(out, pubs("cotal.main.", "ep.reply."+e+".i1.e1"+mine, "ep.reply."+e+".i1.e1"+foreign[0], "epe."+e+".i1.e1.roster", "epe."+e+".i1.e1.peer",
+			"ep.reply."+e+".i2.e1"+foreign[0], "epe."+e+".i2.e1.peer", "epe."+e+".i2.e1.agents", "eps."+e+".s1.e1.in", "eps."+e+".s1.e1.out")...)
 	}
 	return append(out, pubs("cotal.other.ep.one.delivery.history", mine)...)
+}
+
+// managerProbes try every command of a supervisor in every mode on every rail, and the bytes of sessions.
+func managerProbes(mine string, foreign []string, modes ...string) []probe {
+	var out []probe
+	rails := []string{"ep.one.manager.", "ep.all.manager.", "ep.inst.manager.i1."}
+	modes = append([]string{"", ".owner.u_x"}, modes...)
+	for _, rail := range rails {
+		for _, c := range append(wire.ManagerCommands(), wire.CommandInput, "other") {
+			for _, mode := range modes {
+				out = append(out, pubs("cotal.main."+rail+c, mode+mine)...)
+			}
+		}
+		for _, caller := range foreign {
+			out = append(out, pubs("cotal.main."+rail, "spawn"+caller, "agents"+caller, "stop.self"+caller, "stop.any.local"+caller)...)
+		}
+	}
+	for _, uid := range []string{string(adaUID), string(bobUID)} {
+		out = append(out, pubs("cotal.main.eps.", "manager.s1."+uid+".in", "manager.s1."+uid+".out", "manager."+uid+".s1.in", "com_acme_deploy.s1."+uid+".in")...)
+		out = append(out, sessionProbes(uid)...)
+	}
+	return out
+}
+
+// sessionProbes try the sessions of a life that were asked for in a mode.
+func sessionProbes(uid string) []probe {
+	var out []probe
+	for _, mode := range []string{"owner", "any", "self"} {
+		out = append(out, pubs("cotal.main.epm."+mode+".", "manager.s1."+uid+".in", "manager.s1."+uid+".out", "manager."+uid+".s1.in", "com_acme_deploy.s1."+uid+".in")...)
+		out = append(out, subs("cotal.main.epm."+mode+".", "manager.*."+uid+".out", "manager.*."+uid+".in", "manager.s1."+uid+".out", "manager.*."+uid+".*", "*.*."+uid+".out")...)
+	}
+	return append(out, subs("cotal.main.epm.", "*.manager.*."+uid+".out", "*.manager.*."+uid+".in")...)
+}
+
+// authorityProbes try the commands by which a supervisor asks for grants.
+func authorityProbes(mine string, foreign []string) []probe {
+	var out []probe
+	for _, c := range []string{
+		wire.CommandAgentGrant, wire.CommandAgentStart, wire.CommandAgentRenew, wire.CommandAgentStop, wire.CommandAgentRetire, wire.CommandAgentGrants, "agent-other",
+	} {
+		out = append(out, pubs("cotal.main.ep.one.auth."+c, mine, foreign[0], foreign[1], ".self"+mine, ".owner.local"+mine, ".any.local"+mine)...)
+		out = append(out, pubs("cotal.main.ep.all.auth."+c, mine, ".any.local"+mine)...)
+		out = append(out, pubs("cotal.main.ep.inst.auth.i1."+c, mine, ".any.local"+mine)...)
+	}
+	return append(out, pubs("cotal.main.", "ep.all.auth.health"+mine, "ep.reply.auth.i1.e1"+mine, "ep.reply.auth.i1.e1"+foreign[0], "epe.auth.i1.e1.x")...)
 }
 
 func bucketProbes() []probe {
@@ -96,7 +146,7 @@ func bucketProbes() []probe {
 		bucket string
 		keys   []string
 	}{
-		{"cotal_authority_main", []string{"grant.local.ada", "uid." + string(adaUID)}},
+		{"cotal_authority_main", []string{"grant.local.ada", "uid." + string(adaUID), "lease.sweep", "fence.sweep"}},
 		{"cotal_channels_main", []string{"general", wire.DefaultsKey}},
 		{"cotal_channels_other", []string{wire.DefaultsKey}},
 		{"cotal_cursors_main", []string{"local.ada." + string(adaUID) + ".k", "local.ada." + string(adaUID) + ".=mentions", "=mentions", "=cleared.k"}},
@@ -113,7 +163,7 @@ func bucketProbes() []probe {
 
 // streamNames are all streams of the space and one of another.
 var streamNames = []string{
-	"CHAT_main", "DM_main", "TASK_main", "DLV_main", "DEAD_main", "KV_cotal_presence_main", "KV_cotal_channels_main", "KV_cotal_members_main",
+	"CHAT_main", "DM_main", "TASK_main", "DLV_main", "DEAD_main", "AUDIT_main", "KV_cotal_presence_main", "KV_cotal_channels_main", "KV_cotal_members_main",
 	"KV_cotal_cursors_main", "KV_cotal_authority_main", "CHAT_other", "OTHER",
 }
 
@@ -177,11 +227,17 @@ func subscriptionProbes() []probe {
 			"ep.inst.>", "ep.inst.delivery.>", "ep.reply.>", "ep.reply.*.*.*."+mine+".*", "ep.reply.*.*.*."+foreign+".*", "ep.reply.*.*.*.local.ada.>",
 			"epe.>", "epe.delivery.*.*.roster", "epe.delivery.*.*.membership", "epe.delivery.*.*.receipt.local.ada", "epe.delivery.*.*.receipt.local.bob",
 			"epe.delivery.*.*.receipt.*.*", "epe.delivery.*.*.receipt.>", "epe.delivery.*.*.receipt.local.ada.x", "epe.delivery.>", "epe.manager.*.*.status",
-			"epe.manager.*.*.goal."+mine+".>", "epe.manager.*.*.goal."+foreign+".>", "epe.manager.*.*.session."+mine+".>", "eps.>", "eps.manager.s1.e1.out"),
+			"epe.manager.*.*.goal."+mine+".>", "epe.manager.*.*.goal."+foreign+".>", "epe.manager.*.*.session."+mine+".>", "eps.>", "eps.manager.s1.e1.out", "eps.manager.*.*.out", "eps.manager.*.*.in", "eps.manager.>",
+			"eps.manager.*.*.*", "eps.manager.*."+string(adaUID)+".out", "eps.manager.*."+string(adaUID)+".in", "eps.manager.*."+string(adaUID)+".>",
+			"eps.manager.*."+string(bobUID)+".out", "eps.manager.*."+string(bobUID)+".in", "eps.manager.s1."+string(adaUID)+".out", "eps.manager.s1."+string(bobUID)+".out",
+			"eps.*.*."+string(adaUID)+".out", "epm.>", "epm.any.>", "epm.any.manager.*.*.out", "epm.any.manager.*.*.in", "epm.*.*.*.*.out", "epm.*.manager.*.*.in",
+			"epe.manager.*.*.peer", "epe.manager.*.*.agents", "epe.manager.>", "epe.auth.>", "ep.all.manager.>", "ep.inst.manager.>", "ep.inst.manager.i1.>", "ep.inst.manager.i2.>", "ep.inst.manager.*.>",
+			"ep.one.auth.>", "ep.all.auth.>", "ep.inst.auth.>", "ep.one.auth.agent-grant.>", "ep.reply.manager.>", "ep.reply.auth.>"),
 		subs("cotal.other.", "live.>", "live.*.*.general", "ep.reply.*.*.*."+mine+".*"),
 		subs("$KV.", ">", "cotal_presence_main.>", "cotal_presence_main.*.*", "cotal_presence_main.local.ada", "cotal_channels_main.>"),
 		subs("$JS.", ">", "API.>", "ACK.>", "ACK.DM_main.>", "EVENT.>", "EVENT.ADVISORY.>", "EVENT.cotal_authority_main.>", "EVENT.cotal_channels_main.>",
 			"EVENT.cotal_members_main.>", "EVENT.cotal_cursors_main.>", "EVENT.DLV_main.>", "EVENT.cotal_authority_main.grant.>", "EVENT.cotal_authority_main.uid.>",
+			"EVENT.cotal_authority_main.lease.>", "EVENT.AUDIT_main.>", "EVENT.AUDIT_main.*.*.*.*", "EVENT.AUDIT_main.local.ada.*.*",
 			"EVENT.ADVISORY.CONSUMER.>", "EVENT.ADVISORY.CONSUMER.*.DM_main.*", "EVENT.ADVISORY.CONSUMER.*.TASK_main.*",
 			"EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.DM_main.dm_local-ada-"+string(adaUID), "FC.>"),
 		subs("$SYS.", ">", "REQ.>", "REQ.USER.AUTH", "ACCOUNT.*.CONNECT", "ACCOUNT.*.DISCONNECT", "ACCOUNT.AX.CONNECT", "ACCOUNT.AX.DISCONNECT", "ACCOUNT.>",

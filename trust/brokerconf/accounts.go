@@ -1,8 +1,6 @@
 package brokerconf
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,11 +8,25 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 
+	"github.com/cotal-go/cotal/internal/atomicfile"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
+// Accounts lists the account JWTs that a server starts with: that of the system account, and of every space its account and, when
+// it signs people in, its callout account.
+func Accounts(systemJWT string, spaces ...trust.AccountRecord) []string {
+	out := []string{systemJWT}
+	for _, rec := range spaces {
+		for _, a := range rec.Accounts() {
+			out = append(out, a.JWT)
+		}
+	}
+	return out
+}
+
 // AccountFiles returns the files that a server's accounts folder starts with, by name: one "<public key>.jwt" per account
-// JWT. The system account must be among them. Its error has code bad-request.
+// JWT, such as those of [Accounts]. The system account must be among them. Its error has code bad-request.
 func AccountFiles(jwts ...string) (map[string][]byte, error) {
 	files := make(map[string][]byte, len(jwts))
 	for i, token := range jwts {
@@ -38,27 +50,9 @@ func WriteAccounts(dir string, jwts ...string) error {
 		return fileError("accounts folder", dir, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := replace(dir, name, files[name]); err != nil {
-			return fmt.Errorf("write account file %q: %w", name, err)
+		if err := atomicfile.Write(filepath.Join(dir, name), files[name], 0o600); err != nil {
+			return unusable("write account file %q: %v", name, err)
 		}
-	}
-	return nil
-}
-
-func replace(dir, name string, data []byte) error {
-	f, err := os.CreateTemp(dir, ".tmp-*") // mode 0600
-	if err != nil {
-		return fileError("accounts folder", dir, err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		return errors.Join(unusable("%v", err), os.Remove(f.Name()))
 	}
 	return nil
 }

@@ -112,6 +112,9 @@ func Render(c Config) ([]byte, error) {
 	// Who is silent is asked after three seconds and sent away after nine, as by the embedded broker.
 	w.text("ping_interval", "3s")
 	w.number("ping_max", 2)
+	w.open("authorization")
+	w.number("timeout", int64(trust.AuthTimeout/time.Second))
+	w.close()
 	w.text("operator", c.OperatorJWT)
 	w.text("system_account", system)
 	w.open("resolver")

@@ -56,8 +56,8 @@ func TestRenderedDefaults(t *testing.T) {
 	if o.Host != "127.0.0.1" || o.Port != 4222 || o.ServerName != "cotal" || o.MaxControlLine != trust.MaxControlLine || o.MaxPayload != 1<<20 {
 		t.Errorf("listener %s:%d, name %q, control line %d, payload %d", o.Host, o.Port, o.ServerName, o.MaxControlLine, o.MaxPayload)
 	}
-	if o.PingInterval != 3*time.Second || o.MaxPingsOut != 2 {
-		t.Errorf("the silent are asked every %s, %d times", o.PingInterval, o.MaxPingsOut)
+	if o.PingInterval != 3*time.Second || o.MaxPingsOut != 2 || o.AuthTimeout != trust.AuthTimeout.Seconds() {
+		t.Errorf("the silent are asked every %s, %d times, and the undecided wait %g s", o.PingInterval, o.MaxPingsOut, o.AuthTimeout)
 	}
 	if !o.JetStream || o.StoreDir != c.StoreDir || o.SyncInterval != 250*time.Millisecond || o.SyncAlways {
 		t.Errorf("JetStream %v in %q, sync every %s", o.JetStream, o.StoreDir, o.SyncInterval)
@@ -181,7 +181,7 @@ func FuzzRender(f *testing.F) {
 			t.Fatalf("the server cannot read what was rendered: %v\n%s", err, text)
 		}
 		js, _ := got["jetstream"].(map[string]any)
-		if js["store_dir"] != dir || (name != "" && got["server_name"] != name) || len(got) != 11 {
+		if js["store_dir"] != dir || (name != "" && got["server_name"] != name) || len(got) != 12 {
 			t.Errorf("store %q, name %q, host %q came out as %v", dir, name, host, got)
 		}
 	})
@@ -268,6 +268,17 @@ func TestAccountFiles(t *testing.T) {
 	files, err := brokerconf.AccountFiles(a.SystemJWT())
 	if err != nil || len(files) != 1 || string(files[a.SystemPublic()+".jwt"]) != a.SystemJWT() {
 		t.Errorf("files %v, %v, want the system account under its public key", files, err)
+	}
+	if _, err := a.AddSpace(t.Context(), "people", nil); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := a.EnsureCallout(t.Context(), "people")
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := brokerconf.AccountFiles(brokerconf.Accounts(a.SystemJWT(), rec)...)
+	if err != nil || len(both) != 3 || string(both[rec.Public+".jwt"]) != rec.JWT || string(both[rec.Callout.Public+".jwt"]) != rec.Callout.JWT {
+		t.Errorf("%d files, %v, want those of the system account and of both accounts of the space", len(both), err)
 	}
 	for _, bad := range []string{"", "x", a.OperatorJWT()} {
 		if _, err := brokerconf.AccountFiles(a.SystemJWT(), bad); !errors.Is(err, wire.ErrBadRequest) {

@@ -19,8 +19,16 @@
 // It does not talk to a broker: what it returns must be pushed, and the brokers' answer is the truth. It does not ask
 // whether a principal is granted anything; that is package auth.
 //
-// Records and seeds are read from the store for each use, so every process sees the changes of the others at once. Seeds are not
-// kept in memory. Seeds of accounts and of the system account are never stored at all: nothing
+// In a space that signs people in, [Authority.EnsureCallout] adds the account that brokers ask, and a [Responder] answers:
+//
+//	account, err := a.EnsureCallout(ctx, "main")
+//	creds, err := a.CalloutUser(ctx, "main", 0)
+//	answers, err := a.CalloutResponder(ctx, "main")
+//	token, err := a.ConnectionJWT(ctx, "main", mint.ConnectionRequest{...})
+//
+// Records and seeds are read from the store for each use, so every process sees the changes of the others at once. The answers to a
+// callout alone, which come in storms, use what was read up to 25 ms ago, and keep the keys that they sign and seal with
+// in memory; no other seed is kept there. Seeds of accounts and of the system account are never stored at all: nothing
 // signs with them, since brokers under this operator accept only scoped signing keys.
 //
 // An Authority is safe for concurrent use, also by several processes over one store.

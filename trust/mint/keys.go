@@ -20,15 +20,32 @@ func (a *Authority) signerOf(ctx context.Context, key string) (signer.Signer, er
 	if err != nil || s != nil {
 		return s, err
 	}
+	local, err := a.local(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return local, nil
+}
+
+// local returns the signer of the seed in the store.
+func (a *Authority) local(ctx context.Context, key string) (*signer.Local, error) {
 	seed, err := a.store.Get(ctx, key)
 	if err != nil {
 		return nil, storeError("read seed", key, err)
 	}
+	return parseSeed(key, seed)
+}
+
+func parseSeed(key string, seed []byte) (*signer.Local, error) {
 	local, err := signer.FromSeed(signer.NewSeed(seed))
 	if err != nil {
-		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read seed %q: it is not a seed; restore it from a backup or rotate the key", key)
+		return nil, unreadableSeed(key)
 	}
 	return local, nil
+}
+
+func unreadableSeed(key string) error {
+	return wire.Errorf(wire.CodeFailedPrecondition, "read seed %q: it is not a seed; restore it from a backup or rotate the key", key)
 }
 
 func (a *Authority) externalSigner(ctx context.Context, key string) (signer.Signer, error) {
@@ -44,7 +61,20 @@ func (a *Authority) externalSigner(ctx context.Context, key string) (signer.Sign
 
 // ensureSigner is signerOf that makes the key when nobody has it.
 func (a *Authority) ensureSigner(ctx context.Context, key string, kind signer.Kind) (signer.Signer, error) {
-	s, err := a.signerOf(ctx, key)
+	s, err := a.externalSigner(ctx, key)
+	if err != nil || s != nil {
+		return s, err
+	}
+	local, err := a.ensureLocal(ctx, key, kind)
+	if err != nil {
+		return nil, err
+	}
+	return local, nil
+}
+
+// ensureLocal is local that makes the key when there is none.
+func (a *Authority) ensureLocal(ctx context.Context, key string, kind signer.Kind) (*signer.Local, error) {
+	s, err := a.local(ctx, key)
 	if !errors.Is(err, secret.ErrNotFound) {
 		return s, err
 	}
@@ -54,7 +84,7 @@ func (a *Authority) ensureSigner(ctx context.Context, key string, kind signer.Ki
 	}
 	err = a.store.Create(ctx, key, fresh.Seed().Reveal())
 	if errors.Is(err, secret.ErrExists) {
-		return a.signerOf(ctx, key)
+		return a.local(ctx, key)
 	}
 	if err != nil {
 		return nil, storeError("create seed", key, err)
@@ -83,18 +113,33 @@ func (a *Authority) forgetOperatorKeys(ctx context.Context, keys []trust.Operato
 }
 
 // profileSigner returns the signer that makes credentials under one of the listed public keys.
-func (a *Authority) profileSigner(ctx context.Context, key, record string, listed []string) (signer.Signer, error) {
+func (a *Authority) profileSigner(ctx context.Context, key, record string, keys []string) (signer.Signer, error) {
 	s, err := a.signerOf(ctx, key)
-	if errors.Is(err, secret.ErrNotFound) {
-		return nil, wire.Errorf(wire.CodeFailedPrecondition, "seed %q is missing; restore it from a backup or rotate the key", key)
-	}
 	if err != nil {
-		return nil, err
+		return nil, needed(key, err)
 	}
-	if !slices.Contains(listed, s.Public()) {
-		return nil, wire.Errorf(wire.CodeFailedPrecondition, "seed %q is not of a key that record %q lists; restore it from a backup or rotate the key", key, record)
+	return s, listed(s, key, record, keys)
+}
+
+// listed refuses a signer of which a record knows nothing.
+func listed(s signer.Signer, key, record string, keys []string) error {
+	if !slices.Contains(keys, s.Public()) {
+		return foreignSeed(key, record)
 	}
-	return s, nil
+	return nil
+}
+
+// foreignSeed says that a seed is there and belongs to nothing that a record lists.
+func foreignSeed(key, record string) error {
+	return wire.Errorf(wire.CodeFailedPrecondition, "seed %q is not of a key that record %q lists; restore it from a backup or rotate the key", key, record)
+}
+
+// needed says that a seed which is absent cannot be done without; other errors stay what they are.
+func needed(key string, err error) error {
+	if errors.Is(err, secret.ErrNotFound) {
+		return wire.Errorf(wire.CodeFailedPrecondition, "seed %q is missing; restore it from a backup or rotate the key", key)
+	}
+	return err
 }
 
 // checkKind refuses a signer of another kind before anything is signed with it.

@@ -90,7 +90,9 @@ func (r *running) trust() broker.Trust {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		out.Accounts[rec.Public] = rec.JWT
+		for _, account := range rec.Accounts() {
+			out.Accounts[account.Public] = account.JWT
+		}
 	}
 	return out
 }

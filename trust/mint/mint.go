@@ -28,6 +28,7 @@ type Authority struct {
 	store    secret.Store
 	external func(ctx context.Context, key string) (signer.Signer, error)
 	known    decoded
+	recent   recent
 }
 
 // Open returns the authority over existing records.

@@ -224,6 +224,7 @@ func TestInterruptedCallsAreCompleted(t *testing.T) {
 	}{
 		{"init", func(ctx context.Context, s secret.Store) error { _, err := mint.Init(ctx, s, nil); return err }},
 		{"add", with(func(ctx context.Context, a *mint.Authority) error { _, err := a.AddSpace(ctx, lab, nil); return err })},
+		{"callout", with(func(ctx context.Context, a *mint.Authority) error { _, err := a.EnsureCallout(ctx, lab); return err })},
 		{"rotate_operator", with(func(ctx context.Context, a *mint.Authority) error { return a.RotateOperatorKey(ctx) })},
 		{"rotate_signing", with(func(ctx context.Context, a *mint.Authority) error {
 			_, err := a.RotateSigningKey(ctx, lab, trust.Agent, nil)
@@ -294,8 +295,20 @@ func with(do func(ctx context.Context, a *mint.Authority) error) func(context.Co
 func checkWhole(t *testing.T, what string, store secret.Store) {
 	t.Helper()
 	a := newMint(t, store)
-	if _, err := a.AddSpace(t.Context(), lab, nil); err != nil {
+	rec, err := a.AddSpace(t.Context(), lab, nil)
+	if err != nil {
 		t.Fatalf("%s: %v", what, err)
+	}
+	if err := a.CheckSeeds(t.Context()); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if rec.Callout != nil {
+		_, user := a.CalloutUser(t.Context(), lab, 0)
+		_, sentinel := a.Sentinel(t.Context(), lab, 0)
+		_, responder := a.CalloutResponder(t.Context(), lab)
+		if err := errors.Join(user, sentinel, responder); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	for _, p := range trust.Profiles() {
 		if _, err := a.User(t.Context(), mint.UserRequest{Space: lab, Profile: p, Principal: ada}); err != nil {
@@ -316,6 +329,9 @@ func TestRemoveSpaceLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := store.Put(t.Context(), trust.DaemonKey(lab, "delivery"), user(t, a).Reveal()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.EnsureCallout(t.Context(), lab); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.RemoveSpace(t.Context(), lab); err != nil {

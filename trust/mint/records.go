@@ -128,6 +128,7 @@ func (a *Authority) swap(ctx context.Context, key string, old, new []byte, try i
 	err := a.store.CompareAndSwap(ctx, key, old, new)
 	switch {
 	case err == nil:
+		a.recent.forget()
 		return true, nil
 	case !errors.Is(err, secret.ErrConflict):
 		return false, storeError("write record", key, err)
@@ -186,8 +187,7 @@ func (a *Authority) updateAccount(ctx context.Context, s wire.Space, change func
 		if err != nil {
 			return trust.AccountRecord{}, err
 		}
-		rec := old
-		rec.Keys, rec.Revocations = slices.Clone(old.Keys), slices.Clone(old.Revocations)
+		rec := old.Clone()
 		if err := change(ctx, &rec); err != nil {
 			return trust.AccountRecord{}, err
 		}

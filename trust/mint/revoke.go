@@ -18,6 +18,11 @@ const (
 	maxAhead = time.Hour
 )
 
+// AgentRevocations is how many revocations an account may hold while agents are granted and started with credential files: three
+// quarters of what it can hold at all. Each agent that ends, and each start that another follows, leaves one until its credential would
+// have run out, so that whoever may start agents could use up what revoking anybody needs.
+const AgentRevocations = trust.MaxRevocations / 4 * 3
+
 // Revocation asks the account to refuse credentials.
 type Revocation struct {
 	// UserKey is the public key of the credential, or trust.AllUsers for every credential of the space.
@@ -34,26 +39,70 @@ type Revocation struct {
 // expired are dropped on the way. Concurrent calls, from any process, all take effect. Revoking again changes nothing.
 //
 // Errors: bad-request for something that is not a user key or a time too far ahead; resource-exhausted, with
-// "used" and "allowed", when the account would hold more than trust.MaxRevocations: rotate the signing key of the profile
-// instead; not-found for an unknown space. Nothing is revoked when an error is returned.
+// "used" and "allowed", when the account would hold more than trust.MaxRevocations: the error says when there is room again;
+// not-found for an unknown space. Nothing is revoked when an error is returned.
 func (a *Authority) Revoke(ctx context.Context, s wire.Space, revs ...Revocation) (trust.AccountRecord, error) {
 	entries, err := resolve(revs, time.Now())
 	if err != nil {
 		return trust.AccountRecord{}, fmt.Errorf("revoke in space %q: %w", s, err)
 	}
 	rec, err := a.updateAccount(ctx, s, func(_ context.Context, rec *trust.AccountRecord) error {
-		rec.Revocations = merge(prune(rec.Revocations, time.Now()), entries)
-		if n := len(rec.Revocations); n > trust.MaxRevocations {
-			e := wire.Errorf(wire.CodeResourceExhausted, "%d revocations, limit %d; rotate the signing key of the profile instead", n, trust.MaxRevocations)
-			e.Details = map[string]any{"resource": "revocations", "used": n, "allowed": trust.MaxRevocations}
-			return e
+		have := prune(rec.Revocations, time.Now())
+		rec.Revocations = merge(have, entries)
+		n := len(rec.Revocations)
+		if n <= trust.MaxRevocations {
+			return nil
 		}
-		return nil
+		return exhausted(n, trust.MaxRevocations, "%d revocations, limit %d; %s, as the credentials run out that were revoked before",
+			n, trust.MaxRevocations, roomAgain(have, n-trust.MaxRevocations))
 	})
 	if err != nil {
 		return trust.AccountRecord{}, fmt.Errorf("revoke in space %q: %w", s, err)
 	}
 	return rec, nil
+}
+
+// AgentRoom refuses when the account of s holds so many revocations that no agent is to be granted or started with a credential
+// file, which will have to be revoked. It changes nothing, and costs one read of the record.
+//
+// Errors: resource-exhausted, with "used" and "allowed", for more than [AgentRevocations]: the error says when there is room again;
+// not-found for an unknown space.
+func (a *Authority) AgentRoom(ctx context.Context, s wire.Space) error {
+	rec, err := a.recentAccount(ctx, s)
+	if err != nil {
+		return fmt.Errorf("look for room for revocations in space %q: %w", s, err)
+	}
+	if len(rec.Revocations) <= AgentRevocations {
+		return nil
+	}
+	have := prune(rec.Revocations, time.Now())
+	n := len(have)
+	if n <= AgentRevocations {
+		return nil
+	}
+	return exhausted(n, AgentRevocations, "space %q holds %d revocations, and agents are granted and started only up to %d, so that "+
+		"everybody can be revoked; each agent that ended, and each start that another followed, left one for as long as its credential "+
+		"would have lived; %s", s, n, AgentRevocations, roomAgain(have, n-AgentRevocations))
+}
+
+func exhausted(used, allowed int, format string, args ...any) error {
+	e := wire.Errorf(wire.CodeResourceExhausted, format, args...)
+	e.Details = map[string]any{"resource": "revocations", "used": used, "allowed": allowed}
+	return e
+}
+
+// roomAgain says when so many of some revocations are dropped; of fewer when the last one is.
+func roomAgain(revs []trust.Revocation, over int) string {
+	if len(revs) == 0 {
+		return "revoke fewer at once"
+	}
+	ends := make([]time.Time, len(revs))
+	for i, r := range revs {
+		ends[i] = r.Until
+	}
+	slices.SortFunc(ends, time.Time.Compare)
+	at := ends[min(over, len(ends))-1].Add(pruneGrace + time.Second)
+	return "there is room again at " + at.UTC().Format(time.RFC3339)
 }
 
 // resolve checks the requests and fills in their defaults. Credentials that have expired need no entry.

@@ -66,6 +66,7 @@ func (a *Authority) rotateSigningKey(ctx context.Context, s wire.Space, p trust.
 		err = turn.take(ctx, a.store)
 	}
 	if err == nil {
+		a.recent.forget()
 		return rec, nil
 	}
 	if turn.fresh == nil {

@@ -19,8 +19,8 @@ type Limits = trust.Limits
 
 // AddSpace makes the account of a space, with one scoped signing key per profile, and returns its record, to be pushed.
 // It is idempotent: an account that is there keeps its keys and revocations, takes the limits when they are given (nil
-// keeps those it has), and is signed anew when its templates are older than this build. It completes what an
-// interrupted AddSpace began.
+// keeps those it has), and is signed anew when its templates are older than this build, with its callout account if it has
+// one. It completes what an interrupted AddSpace began.
 //
 // Errors: bad-request for a name or limit outside the grammar; failed-precondition for a record that cannot be trusted.
 func (a *Authority) AddSpace(ctx context.Context, s wire.Space, limits *Limits) (trust.AccountRecord, error) {
@@ -49,7 +49,10 @@ func (a *Authority) addSpace(ctx context.Context, s wire.Space, limits *Limits) 
 		if limits != nil {
 			rec.Limits = resolved
 		}
-		return a.addMissingKeys(ctx, rec)
+		if err := a.addMissingKeys(ctx, rec); err != nil {
+			return err
+		}
+		return a.addMissingCalloutKeys(ctx, rec)
 	})
 }
 
@@ -199,11 +202,10 @@ func (a *Authority) Spaces(ctx context.Context) ([]wire.Space, error) {
 // Errors: not-found for an unknown space; failed-precondition for a record that cannot be trusted.
 func (a *Authority) Account(ctx context.Context, s wire.Space) (trust.AccountRecord, error) {
 	_, rec, _, err := a.account(ctx, s)
-	rec.Keys, rec.Revocations = slices.Clone(rec.Keys), slices.Clone(rec.Revocations)
-	return rec, err
+	return rec.Clone(), err
 }
 
-// RemoveSpace removes the records and seeds of a space. Remove its streams and its account at the broker first: without
+// RemoveSpace removes the records and seeds of a space. Remove its streams and its accounts at the broker first: without
 // the records nobody can. An interrupted removal is completed by RemoveSpace, [Authority.AddSpace] and [Init].
 //
 // Errors: not-found for an unknown space.
@@ -228,7 +230,8 @@ func (a *Authority) RemoveSpace(ctx context.Context, s wire.Space) error {
 // finishRemoval deletes what a space marked as removing has left, the mark last: so no seed outlives its entry, and a new
 // space of the same name starts with new keys.
 func (a *Authority) finishRemoval(ctx context.Context, s wire.Space) error {
-	keys := []string{trust.AccountKey(s)}
+	defer a.recent.forget()
+	keys := append([]string{trust.AccountKey(s)}, calloutSeeds(s)...)
 	for _, p := range trust.Profiles() {
 		keys = append(keys, trust.SigningKey(s, p))
 	}
@@ -251,7 +254,7 @@ func (a *Authority) finishRemoval(ctx context.Context, s wire.Space) error {
 	return err
 }
 
-// DeleteToken returns the claim that makes a broker forget the account of a space.
+// DeleteToken returns the claim that makes a broker forget the accounts of a space, the callout account first.
 func (a *Authority) DeleteToken(ctx context.Context, s wire.Space) (string, error) {
 	token, err := a.deleteToken(ctx, s)
 	if err != nil {
@@ -274,7 +277,11 @@ func (a *Authority) deleteToken(ctx context.Context, s wire.Space) (string, erro
 			return "", err
 		}
 		claims := jwt.NewGenericClaims(key.Public())
-		claims.Data["accounts"] = []string{rec.Public}
+		accounts := []string{rec.Public}
+		if rec.Callout != nil {
+			accounts = []string{rec.Callout.Public, rec.Public}
+		}
+		claims.Data["accounts"] = accounts
 		return sign(ctx, claims, key)
 	}
 }

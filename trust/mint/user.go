@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
 
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
@@ -25,6 +26,10 @@ type UserRequest struct {
 	// Role, Subscribe, Publish and Commands are what the profile's template fills in. Empty lists permit nothing.
 	Role                         string
 	Subscribe, Publish, Commands []string
+	// Spawns lets an agent ask a supervisor for agents, and command those that were started under it.
+	Spawns bool
+	// Instance is as which a supervisor serves.
+	Instance string
 	// TTL is the lifetime; 0 means the default of the profile.
 	TTL time.Duration
 }
@@ -46,11 +51,11 @@ func (a *Authority) user(ctx context.Context, r UserRequest) (*trust.Credentials
 	if r.UID == "" {
 		r.UID = wire.NewUID()
 	}
-	id := trust.Identity{
-		Space: r.Space, Profile: r.Profile, Lifecycle: wire.Lifecycle{Principal: r.Principal, UID: r.UID}, Inbox: string(r.UID),
-		Role: r.Role, Subscribe: slices.Clone(r.Subscribe), Publish: slices.Clone(r.Publish), Commands: slices.Clone(r.Commands),
-	}
+	id := r.identity()
 	if err := r.Space.Validate(); err != nil {
+		return nil, err
+	}
+	if _, err := trust.ParseProfile(string(r.Profile)); err != nil {
 		return nil, err
 	}
 	_, rec, _, err := a.account(ctx, r.Space)
@@ -61,9 +66,70 @@ func (a *Authority) user(ctx context.Context, r UserRequest) (*trust.Credentials
 		return nil, err
 	}
 	key := trust.SigningKey(r.Space, r.Profile)
-	return a.issue(ctx, id, r.TTL, rec.Public, func() (signer.Signer, error) {
+	return a.issue(ctx, id, r.TTL, nil, rec.Public, func() (signer.Signer, error) {
 		return a.profileSigner(ctx, key, trust.AccountKey(r.Space), rec.KeysOf(r.Profile))
 	})
+}
+
+// UserJWT makes the user JWT of a credential whose key somebody else keeps: userKey is its public half (U…). TTL must be zero; it is cut
+// to the second that expires names.
+//
+// Errors: those of [Authority.User]; bad-request for a key that is none; expired for an end that has come; permission-denied for a key
+// that the account refuses already, of which a later JWT would be good again.
+func (a *Authority) UserJWT(ctx context.Context, r UserRequest, userKey string, expires time.Time) (string, error) {
+	token, err := a.userJWT(ctx, r, userKey, expires)
+	if err != nil {
+		return "", fmt.Errorf("mint %s credential of %q in space %q: %w", r.Profile, r.Principal, r.Space, err)
+	}
+	return token, nil
+}
+
+func (a *Authority) userJWT(ctx context.Context, r UserRequest, userKey string, expires time.Time) (string, error) {
+	id := r.identity()
+	switch {
+	case r.TTL != 0:
+		return "", wire.Errorf(wire.CodeBadRequest, "the end of the credential is given, and so no lifetime")
+	case !nkeys.IsValidPublicUserKey(userKey):
+		return "", wire.Errorf(wire.CodeBadRequest, "%.64q is not the public key of a user", userKey)
+	}
+	if err := r.Space.Validate(); err != nil {
+		return "", err
+	}
+	if _, err := trust.ParseProfile(string(r.Profile)); err != nil {
+		return "", err
+	}
+	if err := id.Validate(); err != nil {
+		return "", err
+	}
+	if err := checkEnd(r.Profile, expires, time.Now()); err != nil {
+		return "", err
+	}
+	_, rec, _, err := a.account(ctx, r.Space)
+	if err != nil {
+		return "", err
+	}
+	if err := allRevoked(rec); err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(rec.Revocations, func(v trust.Revocation) bool { return v.UserKey == userKey }) {
+		return "", trust.Deny(wire.CodePermissionDenied, trust.ReasonRevoked, "the credential of key %q is revoked; make another key", userKey)
+	}
+	key, err := a.profileSigner(ctx, trust.SigningKey(r.Space, r.Profile), trust.AccountKey(r.Space), rec.KeysOf(r.Profile))
+	if err != nil {
+		return "", err
+	}
+	claims := scopedUser(userKey, rec.Public, expires)
+	claims.Name = id.Principal.String()
+	claims.Tags = id.Tags()
+	return sign(ctx, claims, key)
+}
+
+// identity is what the request asks for; it shares the lists.
+func (r UserRequest) identity() trust.Identity {
+	return trust.Identity{
+		Space: r.Space, Profile: r.Profile, Lifecycle: wire.Lifecycle{Principal: r.Principal, UID: r.UID}, Inbox: string(r.UID),
+		Role: r.Role, Subscribe: r.Subscribe, Publish: r.Publish, Commands: r.Commands, Spawns: r.Spawns, Instance: r.Instance,
+	}
 }
 
 // allRevoked refuses to mint what a revocation of everything, with a time ahead of the clock, would kill at once.
@@ -76,8 +142,8 @@ func allRevoked(rec trust.AccountRecord) error {
 	return nil
 }
 
-// issue makes the credential of an identity once it is valid.
-func (a *Authority) issue(ctx context.Context, id trust.Identity, ttl time.Duration, account string, find func() (signer.Signer, error)) (*trust.Credentials, error) {
+// issue makes the credential of an identity once it is valid: for the given key, or a new one.
+func (a *Authority) issue(ctx context.Context, id trust.Identity, ttl time.Duration, key *signer.Local, account string, find func() (signer.Signer, error)) (*trust.Credentials, error) {
 	if err := id.Validate(); err != nil {
 		return nil, err
 	}
@@ -89,21 +155,29 @@ func (a *Authority) issue(ctx context.Context, id trust.Identity, ttl time.Durat
 	if err != nil {
 		return nil, err
 	}
-	key, err := userKey()
-	if err != nil {
-		return nil, err
+	if key == nil {
+		if key, err = userKey(); err != nil {
+			return nil, err
+		}
 	}
-	claims := jwt.NewUserClaims(key.Public())
-	claims.SetScoped(true) // no permission and no limit of its own: the template of the signing key is all it has
+	claims := scopedUser(key.Public(), account, expires)
 	claims.Name = id.Principal.String()
-	claims.IssuerAccount = account
 	claims.Tags = id.Tags()
-	claims.Expires = expires.Unix()
 	token, err := sign(ctx, claims, s)
 	if err != nil {
 		return nil, err
 	}
 	return trust.NewCredentials(token, key.Seed().Reveal())
+}
+
+// scopedUser begins the claims of a user that has no permission and no limit of its own: the template of the signing key is
+// all it has.
+func scopedUser(public, account string, expires time.Time) *jwt.UserClaims {
+	claims := jwt.NewUserClaims(public)
+	claims.SetScoped(true)
+	claims.IssuerAccount = account
+	claims.Expires = expires.Unix()
+	return claims
 }
 
 // expiry resolves a lifetime against the profile's default and maximum. Lifetimes are whole seconds, as in the JWT.
@@ -159,7 +233,7 @@ func (a *Authority) systemUser(ctx context.Context, r SystemRequest) (*trust.Cre
 		Profile: r.Kind.Profile(), Account: r.Account, Inbox: string(uid),
 		Lifecycle: wire.Lifecycle{Principal: wire.Principal{Owner: wire.LocalOwner, Actor: actor}, UID: uid},
 	}
-	return a.issue(ctx, id, r.TTL, rec.System.Public, func() (signer.Signer, error) {
+	return a.issue(ctx, id, r.TTL, nil, rec.System.Public, func() (signer.Signer, error) {
 		return a.profileSigner(ctx, trust.SystemSigningKey(r.Kind), trust.BrokerKey, rec.System.KeysOf(r.Kind))
 	})
 }

@@ -267,3 +267,22 @@ func BenchmarkUser(b *testing.B) {
 		user(b, a)
 	}
 }
+
+// TestSupervisorsHaveAnInstance: it is one name, and nobody else's to have.
+func TestSupervisorsHaveAnInstance(t *testing.T) {
+	a, _ := withSpace(t)
+	for _, tt := range []struct {
+		profile  trust.Profile
+		instance string
+		ok       bool
+	}{{trust.Supervisor, "host-1_x", true}, {trust.Supervisor, "", true}, {trust.Supervisor, "*", false}, {trust.Supervisor, "a.b", false},
+		{trust.Supervisor, ">", false}, {trust.Agent, "host-1_x", false}, {trust.Operator, "host-1_x", false}} {
+		creds, err := a.User(t.Context(), mint.UserRequest{Space: lab, Profile: tt.profile, Principal: tt.profile.Principal(), Instance: tt.instance})
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, wire.ErrBadRequest) {
+			t.Errorf("a credential of profile %s for instance %q: %v", tt.profile, tt.instance, err)
+		}
+		if err == nil && creds.Identity().Instance != tt.instance {
+			t.Errorf("the credential for instance %q says %q", tt.instance, creds.Identity().Instance)
+		}
+	}
+}
