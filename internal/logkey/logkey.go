@@ -8,6 +8,7 @@ package logkey
 // Keys of log attributes.
 const (
 	Account   = "account"    // public key of a NATS account
+	Action    = "action"     // what was done, or tried
 	Actor     = "actor"      // second token of a principal
 	Attempt   = "attempt"    // which try this is, from 1
 	Channel   = "channel"    // channel name or pattern
@@ -20,6 +21,7 @@ const (
 	Endpoint  = "endpoint"   // name on the control rails
 	Error     = "error"      // an error value
 	Expires   = "expires"    // when something ends
+	Face      = "face"       // listener of a service that has several
 	From      = "from"       // first of a range, or a sender
 	Instance  = "instance"   // one running body of an endpoint
 	Key       = "key"        // key of a record or bucket entry
@@ -29,6 +31,7 @@ const (
 	Outcome   = "outcome"    // executed, not-executed, unknown
 	Owner     = "owner"      // first token of a principal
 	Path      = "path"       // file or folder
+	Peer      = "peer"       // network address of a client
 	PID       = "pid"        // process id
 	Possible  = "possible"   // whether it is not certain
 	Principal = "principal"  // owner.actor
@@ -43,6 +46,7 @@ const (
 	Space     = "space"      // space name
 	Stack     = "stack"      // goroutine stack of a recovered panic
 	State     = "state"      // state of a service or grant
+	Status    = "status"     // HTTP status of an answer
 	Stream    = "stream"     // JetStream stream
 	Subject   = "subject"    // NATS subject
 	To        = "to"         // last of a range, or an addressee
