@@ -65,14 +65,8 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	toldByBoth()
 
 	// Stopped, not ended: it keeps its route and its place in the count, and answers nothing.
-	if err := ps[1].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	_, err = ctl.Connections(ctx, rec.Public)
-	if err == nil { // the signal may still have been on its way
-		_, err = ctl.Connections(ctx, rec.Public)
-	}
-	if !errors.Is(err, broker.ErrIncomplete) {
+	pause(t, ps[1].cmd.Process.Pid)
+	if _, err = ctl.Connections(ctx, rec.Public); !errors.Is(err, broker.ErrIncomplete) {
 		servers, pingErr := ctl.Ping(ctx)
 		t.Errorf("Connections while a server is silent = %v, want %v; ping says %+v, %v\n%s", err, broker.ErrIncomplete, servers, pingErr, ps[0].log())
 	}
@@ -80,6 +74,24 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	defer cancelShort()
 	if err := ctl.PutAccount(short, rec.Public, rec.JWT); !errors.Is(err, broker.ErrIncomplete) && !errors.Is(err, wire.ErrDeadline) {
 		t.Errorf("PutAccount while a server is silent = %v, want it to be said", err)
+	}
+}
+
+// pause stops a child of the test and returns when every thread of it stands still: a signal alone is on its way for a while.
+func pause(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		var status syscall.WaitStatus
+		switch _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); {
+		case err == syscall.EINTR:
+		case err != nil || !status.Stopped():
+			t.Fatalf("process %d did not stop: %v, %v", pid, status, err)
+		default:
+			return
+		}
 	}
 }
 

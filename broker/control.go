@@ -34,6 +34,10 @@ func Static(c *trust.Credentials) Source {
 type DialOptions struct {
 	// InProcess reaches a broker in this process; the server address is then not used.
 	InProcess nats.InProcessConnProvider
+	// Locate says where the broker listens now, nats://host:port or tls://host:port and "" for nowhere, and is asked before every attempt to
+	// connect. It may be nil; it must not use the Control, may be called once more after Close, and what it says is held to the rules of
+	// endpoint.Options.Locate.
+	Locate func() string
 	// TLS is used with tls:// addresses. Nil means the system's roots.
 	TLS *tls.Config
 	// AllowPlaintext permits a nats:// address that is not loopback. What is sent there can then be read and
@@ -156,7 +160,7 @@ func (c *Control) checkServer() error {
 	if u.Scheme == "tls" && c.opts.TLS == nil {
 		c.opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	if c.opts.TLS == nil && !loopback(u.Hostname()) && !c.opts.AllowPlaintext {
+	if c.opts.TLS == nil && !dial.Loopback(u.Hostname()) && !c.opts.AllowPlaintext {
 		return wire.Errorf(wire.CodeFailedPrecondition, "control broker at %q: plaintext reaches loopback addresses only, so use tls://", u.Redacted())
 	}
 	return nil
@@ -172,7 +176,7 @@ func (c *Control) connect(ctx context.Context) (*link, error) {
 		return nil, wire.Errorf(wire.CodeUnauthenticated, "control broker: no system credential")
 	}
 	nc, err := dial.Connect(ctx, dial.Options{
-		URL: c.server, InProcess: c.opts.InProcess, Creds: creds, Name: c.opts.Name, TLS: c.opts.TLS,
+		URL: c.server, Locate: c.opts.Locate, InProcess: c.opts.InProcess, Creds: creds, Name: c.opts.Name, TLS: c.opts.TLS,
 		Timeout: c.opts.Timeout, OnError: c.refused, Logger: c.opts.Logger,
 	})
 	if err != nil {
@@ -293,27 +297,48 @@ func (c *Control) Close() error {
 	return nil
 }
 
-// use returns the current link, connected; the caller must end the call with l.calls.Done.
+// use returns the current link, connected; the caller must end the call with l.calls.Done. A link that is replaced while it is waited for,
+// because the broker refuses its credential, is left for the one that took its place.
 func (c *Control) use(ctx context.Context) (*link, error) {
-	l, err := c.hold()
-	if err != nil {
-		return nil, err
+	for {
+		l, err := c.hold()
+		if err != nil {
+			return nil, err
+		}
+		if l.awaitConnected(ctx) {
+			return l, nil
+		}
+		l.calls.Done()
+		select {
+		case <-l.replaced:
+			if ctx.Err() == nil {
+				continue
+			}
+		default:
+		}
+		return nil, wire.Errorf(wire.CodeUnavailable, "control broker: not connected")
 	}
+}
+
+// awaitConnected is false when the link was replaced or closed, or ctx ended, before it was connected.
+func (l *link) awaitConnected(ctx context.Context) bool {
 	for !l.nc.IsConnected() {
 		changed := l.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+		replaced := false
 		if !l.nc.IsConnected() {
 			select {
 			case <-changed:
+			case <-l.replaced:
+				replaced = true
 			case <-ctx.Done():
 			}
 		}
 		l.nc.RemoveStatusListener(changed)
-		if ctx.Err() != nil || l.nc.IsClosed() {
-			l.calls.Done()
-			return nil, wire.Errorf(wire.CodeUnavailable, "control broker: not connected")
+		if replaced || ctx.Err() != nil || l.nc.IsClosed() {
+			return false
 		}
 	}
-	return l, nil
+	return true
 }
 
 // hold takes part in the current link.

@@ -174,8 +174,7 @@ func TestControlNamesAnInboxItMayNotRead(t *testing.T) {
 func TestDialRefuses(t *testing.T) {
 	c := newChain(t)
 	acct := c.account(t)
-	opts := options(t)
-	opts.NoListen, opts.Port, opts.Transport = false, broker.RandomPort, broker.Plaintext()
+	opts := listening(t)
 	s := start(t, c.trust, opts)
 	system := broker.Static(c.systemUser(t, time.Hour))
 	foreign := newChain(t)
@@ -203,6 +202,31 @@ func TestDialRefuses(t *testing.T) {
 				t.Errorf("Dial(%q) = %v (code %q), want code %q", tc.server, err, wire.CodeOf(err), tc.want)
 			}
 		})
+	}
+}
+
+// TestControlFollowsABrokerThatMoves: it works on when the broker is started again on another port.
+func TestControlFollowsABrokerThatMoves(t *testing.T) {
+	c := newChain(t)
+	acct := c.account(t)
+	opts := listening(t)
+	s := start(t, c.trust, opts)
+	var at atomic.Pointer[string]
+	move := func(url string) { at.Store(&url) }
+	move(s.ClientURL())
+	ctl, err := broker.Dial(t.Context(), s.ClientURL(), broker.Static(c.systemUser(t, time.Hour)),
+		&broker.DialOptions{Locate: func() string { return *at.Load() }, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ctl.Close() })
+	for range 3 { // an outage leaves nothing behind that hinders the next
+		s.Shutdown()
+		s = start(t, c.trust, opts)
+		move(s.ClientURL())
+		if _, err := ctl.Lookup(t.Context(), public(t, acct)); err != nil {
+			t.Fatalf("Lookup: %v", err)
+		}
 	}
 }
 

@@ -110,6 +110,14 @@ func options(t testing.TB) *broker.Options {
 	return &broker.Options{StoreDir: t.TempDir(), NoListen: true, MaxStore: 1 << 30, MaxMemory: 256 << 20}
 }
 
+// listening is options of a broker that listens on a port of this machine, in plaintext.
+func listening(t testing.TB) *broker.Options {
+	t.Helper()
+	opts := options(t)
+	opts.NoListen, opts.Port, opts.Transport = false, broker.RandomPort, broker.Plaintext()
+	return opts
+}
+
 func start(t testing.TB, trust broker.Trust, opts *broker.Options) *broker.Server {
 	t.Helper()
 	s, err := broker.Start(context.Background(), trust, opts)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -158,7 +159,7 @@ func (o *Options) checkReach() error {
 	case o.Transport.zero():
 		return wire.Errorf(wire.CodeFailedPrecondition,
 			"start broker on %q: choose a transport, plaintext or TLS with a certificate and key", o.address())
-	case loopback(o.Host):
+	case dial.Loopback(o.Host):
 		return nil
 	case o.Open:
 		return wire.Errorf(wire.CodeFailedPrecondition,
@@ -176,13 +177,4 @@ func (o *Options) address() string {
 		return net.JoinHostPort(o.Host, "0")
 	}
 	return net.JoinHostPort(o.Host, strconv.Itoa(o.Port))
-}
-
-// loopback reports whether host can only be reached from this machine.
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

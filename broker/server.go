@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -29,10 +30,14 @@ const (
 	// A client that is stopped, or whose machine is, keeps its place in queue groups, and what is sent to it is lost. The
 	// broker asks who has been silent for pingInterval whether it lives, and ends the connection after maxPings without an
 	// answer: nine seconds at the most. Whoever speaks, as everybody with a presence does, is never asked. The interval must
-	// be longer than the broker waits for a credential, two seconds.
+	// be longer than AuthTimeout.
 	pingInterval = 3 * time.Second
 	maxPings     = 2
 )
+
+// AuthTimeout is how long a connection may stay undecided, with and without TLS: until it has shown a credential that is
+// accepted or, in a space that signs people in, until its callout has answered. Then it is ended.
+const AuthTimeout = trust.AuthTimeout
 
 // Version is the version of the nats-server that this package embeds.
 const Version = server.VERSION
@@ -194,7 +199,7 @@ func (s *Server) serverOptions(t Trust) (*server.Options, error) {
 		ServerName: o.ServerName, Host: o.Host, Port: o.Port, DontListen: o.NoListen,
 		NoSigs: true, DisableJetStreamBanner: true, DisableShortFirstPing: true,
 		MaxConn: o.MaxConnections, MaxPayload: int32(o.MaxPayload), MaxControlLine: int32(o.MaxControlLine),
-		MaxClosedClients: keepClosed, PingInterval: pingInterval, MaxPingsOut: maxPings,
+		MaxClosedClients: keepClosed, PingInterval: pingInterval, MaxPingsOut: maxPings, AuthTimeout: AuthTimeout.Seconds(),
 		JetStream: true, StoreDir: s.store.path, JetStreamMaxMemory: memory, JetStreamMaxStore: disk,
 		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways,
 	}

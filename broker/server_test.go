@@ -87,8 +87,7 @@ func TestRestartKeepsMessages(t *testing.T) {
 func TestRestartUnderANewOperatorKey(t *testing.T) {
 	c := newChain(t)
 	acct := c.account(t)
-	opts := options(t)
-	opts.NoListen, opts.Port, opts.Transport = false, broker.RandomPort, broker.Plaintext()
+	opts := listening(t)
 	s := start(t, c.trust, opts)
 	address, id := s.ClientURL(), s.ID()
 	ctl := control(t, s, broker.Static(c.systemUser(t, time.Hour)))
@@ -402,8 +401,7 @@ func TestLogsAreBridged(t *testing.T) {
 
 func TestShutdownFreesTheAddress(t *testing.T) {
 	c := newChain(t)
-	opts := options(t)
-	opts.NoListen, opts.Port, opts.Transport = false, broker.RandomPort, broker.Plaintext()
+	opts := listening(t)
 	s := start(t, c.trust, opts)
 	address := strings.TrimPrefix(s.ClientURL(), "nats://")
 	s.Shutdown()

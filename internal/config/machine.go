@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cotal-go/cotal/internal/fserr"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -121,11 +122,16 @@ func (m Machine) Forget(root string) error {
 		return nil
 	}
 	if err := os.Remove(m.meshFile(root)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wire.Errorf(wire.CodeInternal, "forget mesh of %q: %v", root, err)
+		return wire.Errorf(wire.CodeFailedPrecondition, "forget mesh of %q: %v", root, fserr.Cause(err))
 	}
-	if cur, err := m.current(); err == nil && cur == meshID(root) {
+	return m.notCurrent(meshID(root))
+}
+
+// notCurrent leaves the machine without a current mesh if it is this one.
+func (m Machine) notCurrent(id string) error {
+	if cur, err := m.current(); err == nil && cur == id {
 		if err := os.Remove(m.currentFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return wire.Errorf(wire.CodeInternal, "forget current mesh: %v", err)
+			return wire.Errorf(wire.CodeFailedPrecondition, "forget current mesh: %v", fserr.Cause(err))
 		}
 	}
 	return nil
@@ -154,17 +160,21 @@ func (m Machine) current() (string, error) {
 	if m.Dir == "" {
 		return "", nil
 	}
-	data, err := os.ReadFile(m.currentFile())
+	line, err := readLine(m.currentFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
 		return "", wire.Errorf(wire.CodeFailedPrecondition, "read current mesh: %v", err)
 	}
-	return strings.TrimSpace(string(data)), nil
+	return line, nil
 }
 
 func (m Machine) has(id string) bool {
-	_, err := os.Stat(filepath.Join(m.meshDir(), id+".json"))
-	return err == nil
+	for _, path := range []string{filepath.Join(m.meshDir(), id+".json"), m.signInFile(id)} {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
 }

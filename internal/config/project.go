@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/cotal-go/cotal/internal/fserr"
+	"github.com/cotal-go/cotal/internal/plainfile"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -21,7 +24,7 @@ const Folder = ".cotal"
 
 // ignored keeps everything of the project folder out of version control that a machine writes or that is secret.
 const ignored = "# written by cotal: keys, run-time state and broker files stay on this machine\n" +
-	"auth/\nspace.*/\nbroker/\nrun/\nlog/\n"
+	"auth/\nspace.*/\nbroker/\nrun/\nlog/\ndeploys/\n"
 
 // Project is one project folder. Make one with [FindProject] or [NewProject].
 type Project struct {
@@ -67,7 +70,7 @@ func NewProject(root string) *Project {
 // Create makes the project folder, private to its owner. It is idempotent.
 func (p *Project) Create() error {
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
-		return wire.Errorf(wire.CodeFailedPrecondition, "make project folder %q: %v", p.Dir, err)
+		return wire.Errorf(wire.CodeFailedPrecondition, "make project folder %q: %v", p.Dir, fserr.Cause(err))
 	}
 	ignore := filepath.Join(p.Dir, ".gitignore")
 	if _, err := os.Lstat(ignore); errors.Is(err, fs.ErrNotExist) {
@@ -79,6 +82,14 @@ func (p *Project) Create() error {
 // StateDir is where the broker of a project keeps its files unless settings say otherwise.
 func (p *Project) StateDir() string { return filepath.Join(p.Dir, "broker") }
 
+// StateOf is where the broker of a project keeps its files under the settings.
+func (p *Project) StateOf(s Settings) string {
+	if s.StoreDir != "" {
+		return s.StoreDir
+	}
+	return p.StateDir()
+}
+
 // LogFile is where a detached run logs.
 func (p *Project) LogFile() string { return filepath.Join(p.Dir, "log", "up.log") }
 
@@ -87,9 +98,12 @@ func (p *Project) LogFile() string { return filepath.Join(p.Dir, "log", "up.log"
 func (p *Project) Lock() (release func(), err error) {
 	path := p.lockFile()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, wire.Errorf(wire.CodeFailedPrecondition, "make folder of %q: %v", path, err)
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "make folder of %q: %v", path, fserr.Cause(err))
 	}
-	l := flock.New(path, flock.SetPermissions(0o600))
+	if err := plainfile.Check(os.Lstat(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "lock %q: %v", path, fserr.Cause(err))
+	}
+	l := flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDONLY|plainfile.Flags))
 	ok, err := l.TryLock()
 	if err != nil {
 		return nil, wire.Errorf(wire.CodeFailedPrecondition, "lock %q: %v", path, err)
@@ -98,7 +112,7 @@ func (p *Project) Lock() (release func(), err error) {
 		return nil, nil
 	}
 	held, err := l.Stat()
-	if there, serr := os.Stat(path); err != nil || serr != nil || !os.SameFile(held, there) {
+	if there, serr := os.Lstat(path); err != nil || serr != nil || !os.SameFile(held, there) {
 		_ = l.Close()
 		return nil, nil // a start that failed has just taken the file away; who looks again finds the new one
 	}
@@ -122,6 +136,12 @@ func (p *Project) lockedRun() *Run {
 		return nil
 	}
 	return &r
+}
+
+// Held reports whether the process of a run holds the lock, which it does as long as it lives.
+func (p *Project) Held(r Run) bool {
+	held := p.lockedRun()
+	return held != nil && held.PID == r.PID && held.Start == r.Start
 }
 
 // CredsKey is the key of a named credential in the secret store of the project.
@@ -168,11 +188,11 @@ func (p *Project) Spaces() ([]string, error) {
 // LastPort is the port of the last start, or 0. A start that is free to choose tries it first, so that clients which
 // kept the address find the mesh again.
 func (p *Project) LastPort() int {
-	data, err := os.ReadFile(p.portFile())
+	line, err := readLine(p.portFile())
 	if err != nil {
 		return 0
 	}
-	port, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	port, err := strconv.Atoi(line)
 	if err != nil || port < 1 || port > 65535 {
 		return 0
 	}
@@ -188,6 +208,9 @@ func (p *Project) portFile() string     { return filepath.Join(p.Dir, "run", "po
 func (p *Project) settingsFile() string { return filepath.Join(p.Dir, "config.json") }
 func (p *Project) lockFile() string     { return filepath.Join(p.Dir, "run", "up.lock") }
 func (p *Project) runFile() string      { return filepath.Join(p.Dir, "run", "up.json") }
+func (p *Project) keeperFile() string   { return filepath.Join(p.Dir, "run", "keeper.json") }
+func (p *Project) placeFile() string    { return filepath.Join(p.Dir, "run", "place.json") }
+func (p *Project) startingFile() string { return filepath.Join(p.Dir, "run", "starting.json") }
 
 // Settings reads what the project remembers; the zero value when it remembers nothing yet.
 func (p *Project) Settings() (Settings, error) {
@@ -217,6 +240,9 @@ func (p *Project) checkSettings(s Settings) error {
 	if (s.TLSCert == "") != (s.TLSKey == "") {
 		return bad("tlsCert and tlsKey must be given together")
 	}
+	if err := s.People.Check(); err != nil {
+		return bad("people: %v", err)
+	}
 	return nil
 }
 
@@ -226,9 +252,65 @@ func (p *Project) SaveSettings(s Settings) error {
 	return writeRecord(p.settingsFile(), s, 0o644)
 }
 
+// place says which folder the records of a project are for.
+type place struct {
+	V    int    `json:"v"`
+	Root string `json:"root"`
+	// ID is the folder's own. A copy has that of its original until it is started itself.
+	ID string `json:"id"`
+}
+
+func (p *Project) place() (place, error) {
+	var at place
+	return at, readRecord(p.placeFile(), &at, &at.V)
+}
+
+// Original is the folder of the project that this one is a copy of, "" for none. What the records of a copy say of processes is about those of
+// the original, so [Project.Run], [Project.Keeper] and [Project.Starting] find none there. A folder that was moved is no copy.
+func (p *Project) Original() string {
+	own, err := p.place()
+	if err != nil || own.Root == p.Root {
+		return ""
+	}
+	other := NewProject(own.Root)
+	if at, err := other.place(); err != nil || at.ID != own.ID {
+		return ""
+	}
+	here, errHere := os.Stat(p.Dir)
+	there, errThere := os.Stat(other.Dir)
+	if errHere != nil || errThere != nil || os.SameFile(here, there) { // one folder under two paths
+		return ""
+	}
+	return own.Root
+}
+
+// Settle notes that the records are for this folder. The caller holds the lock, and has taken away what a copy brought with it.
+func (p *Project) Settle() error {
+	at, err := p.place()
+	copied := p.Original() != ""
+	if err == nil && at.Root == p.Root {
+		return nil
+	}
+	if err != nil || copied {
+		at.ID = rand.Text()
+	}
+	if copied {
+		for _, file := range []string{p.runFile(), p.keeperFile(), p.startingFile()} {
+			if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return wire.Errorf(wire.CodeFailedPrecondition, "remove %q: %v", file, fserr.Cause(err))
+			}
+		}
+	}
+	at.V, at.Root = RecordVersion, p.Root
+	return writeRecord(p.placeFile(), at, 0o600)
+}
+
 // Run reads the record of the last start, or returns nil when there is none. When the record is gone or cannot be read
 // while its process runs, it is what that process left in its lock file.
 func (p *Project) Run() (*Run, error) {
+	if p.Original() != "" {
+		return nil, nil
+	}
 	var r Run
 	err := readRecord(p.runFile(), &r, &r.V)
 	if err == nil {
@@ -251,15 +333,73 @@ func (p *Project) SaveRun(r Run) error {
 	}
 	// In place, because the lock is on this very file. Where a locked file cannot be written the record is all there is.
 	if data, err := json.Marshal(r); err == nil {
-		_ = os.WriteFile(p.lockFile(), data, 0o600)
+		_ = overwrite(p.lockFile(), data)
 	}
 	return nil
+}
+
+func overwrite(path string, data []byte) error {
+	f, err := plainfile.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // ForgetRun removes the record of a start; it is idempotent.
 func (p *Project) ForgetRun() error {
 	if err := os.Remove(p.runFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wire.Errorf(wire.CodeInternal, "remove %q: %v", p.runFile(), err)
+		return wire.Errorf(wire.CodeFailedPrecondition, "remove %q: %v", p.runFile(), fserr.Cause(err))
+	}
+	return nil
+}
+
+// Keeper reads the record of the process that starts the detached run again when it ends unasked, or returns nil when there is none.
+func (p *Project) Keeper() (*Process, error) { return p.readProcess(p.keeperFile()) }
+
+// SaveKeeper writes the record of a keeper, over that of an earlier one.
+func (p *Project) SaveKeeper(k Process) error { return saveProcess(p.keeperFile(), k) }
+
+// ForgetKeeper removes the record of a keeper, unless it is another one's by now; it is idempotent.
+func (p *Project) ForgetKeeper(k Process) error { return p.forgetProcess(p.keeperFile(), k) }
+
+// Starting reads the record of the process in the background that starts the detached run, or returns nil when there is none.
+func (p *Project) Starting() (*Process, error) { return p.readProcess(p.startingFile()) }
+
+// SaveStarting writes the record of a start, over that of an earlier one. The caller holds the lock: when it gives that back, the start
+// goes on.
+func (p *Project) SaveStarting(s Process) error { return saveProcess(p.startingFile(), s) }
+
+// ForgetStarting removes the record of a start, unless it is another one's by now; it is idempotent.
+func (p *Project) ForgetStarting(s Process) error { return p.forgetProcess(p.startingFile(), s) }
+
+func (p *Project) readProcess(path string) (*Process, error) {
+	if p.Original() != "" {
+		return nil, nil
+	}
+	var r Process
+	err := readRecord(path, &r, &r.V)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+func saveProcess(path string, r Process) error {
+	r.V = RecordVersion
+	return writeRecord(path, r, 0o600)
+}
+
+func (p *Project) forgetProcess(path string, r Process) error {
+	if now, err := p.readProcess(path); err != nil || now == nil || now.PID != r.PID || now.Start != r.Start {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wire.Errorf(wire.CodeFailedPrecondition, "remove %q: %v", path, fserr.Cause(err))
 	}
 	return nil
 }

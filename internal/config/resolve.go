@@ -34,8 +34,10 @@ const (
 	EnvServer = "COTAL_SERVER"
 	EnvCreds  = "COTAL_CREDS"
 	EnvCA     = "COTAL_CA"
-	EnvName   = "COTAL_NAME"
-	EnvHome   = "COTAL_HOME"
+	// EnvDetachKey is the key that leaves an agent's terminal, such as ctrl-b.
+	EnvDetachKey = "COTAL_DETACH_KEY"
+	EnvName      = "COTAL_NAME"
+	EnvHome      = "COTAL_HOME"
 )
 
 // Source says where a value came from, in words for a person.
@@ -51,6 +53,9 @@ func fromFlag(key string) Source          { return Source("flag --" + key) }
 func fromEnv(name string) Source          { return Source("environment " + name) }
 func fromProject(p *Project) Source       { return Source("project " + p.Root) }
 func fromMesh(m *Mesh, why string) Source { return Source(why + " mesh " + m.Root) }
+func fromSignIn(s *SignIn, why string) Source {
+	return Source(why + " mesh " + s.URL)
+}
 
 // explicit reports whether a person named the value for this command or shell.
 func (s Source) explicit() bool {
@@ -94,6 +99,9 @@ type Config struct {
 	// Project holds the records that belong to the target: the one found from the working folder, or that of the
 	// mesh the target was found through. Nil when there is none.
 	Project *Project
+	// Remote is the mesh elsewhere that the target is, where somebody signed in; nil for one of this machine. Then there is no
+	// project.
+	Remote *SignIn
 	// Run is the project's record of its last start, nil when it does not run.
 	Run *Run
 	// TLSName is the name that the certificate of Server is for, when it is not the host of the address.
@@ -130,6 +138,11 @@ func (c *Config) KnownSpaces() []string {
 			out = append(out, m.Spaces...)
 		}
 	}
+	if remotes, err := c.Machine.remotes(); err == nil {
+		for _, s := range remotes {
+			out = append(out, s.Space)
+		}
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -147,6 +160,9 @@ func Resolve(in Input) (*Config, error) {
 	}
 	var err error
 	if r.meshes, err = r.cfg.Machine.Meshes(); err != nil {
+		return nil, err
+	}
+	if r.remotes, err = r.cfg.Machine.remotes(); err != nil {
 		return nil, err
 	}
 	if r.cfg.Project, err = FindProject(in.Dir, r.cfg.Machine); err != nil {
@@ -171,6 +187,7 @@ type resolver struct {
 	in       Input
 	cfg      *Config
 	meshes   []Mesh
+	remotes  []SignIn
 	mesh     *Mesh  // the mesh of the machine that the target was found through
 	why      string // "current" or the like, for the source
 	settings Settings
@@ -241,14 +258,30 @@ func (r *resolver) pick() error {
 	if err != nil {
 		return err
 	}
-	r.cfg.Guessed = cur != nil || len(r.meshes) == 1
-	if cur != nil {
-		return r.take(cur, "current")
+	remote, err := r.cfg.Machine.currentRemote(r.remotes)
+	if err != nil {
+		return err
 	}
-	if len(r.meshes) == 1 {
+	one := len(r.meshes)+len(r.remotes) == 1
+	switch {
+	case cur != nil:
+		r.cfg.Guessed = true
+		return r.take(cur, "current")
+	case remote != nil:
+		r.away(remote, "current")
+	case one && len(r.meshes) == 1:
+		r.cfg.Guessed = true
 		return r.take(&r.meshes[0], "only")
+	case one:
+		r.away(&r.remotes[0], "only")
 	}
 	return nil
+}
+
+// away makes a mesh elsewhere the target.
+func (r *resolver) away(s *SignIn, why string) {
+	r.cfg.Remote, r.why = s, why
+	r.cfg.Project, r.cfg.Run, r.settings = nil, nil, Settings{}
 }
 
 // pickByServer prefers the project that runs there, then the mesh of the machine that does. Otherwise the records of
@@ -260,6 +293,13 @@ func (r *resolver) pickByServer() error {
 	for i := range r.meshes {
 		if sameServer(r.meshes[i].URL, r.cfg.Server.Value) {
 			return r.take(&r.meshes[i], "registered")
+		}
+	}
+	for i := range r.remotes {
+		s := &r.remotes[i]
+		if sameServer(s.Server, r.cfg.Server.Value) && (r.cfg.Space.Value == "" || r.cfg.Space.Value == s.Space) {
+			r.away(s, "registered")
+			return nil
 		}
 	}
 	r.cfg.Run = nil
@@ -284,15 +324,27 @@ func (r *resolver) pickBySpace() error {
 			hits = append(hits, i)
 		}
 	}
-	switch len(hits) {
-	case 0:
-		return nil
-	case 1:
-		return r.take(&r.meshes[hits[0]], "registered")
+	var away []int
+	for i := range r.remotes {
+		if r.remotes[i].Space == name {
+			away = append(away, i)
+		}
 	}
-	roots := make([]string, 0, len(hits))
+	switch {
+	case len(hits)+len(away) == 0:
+		return nil
+	case len(hits) == 1 && len(away) == 0:
+		return r.take(&r.meshes[hits[0]], "registered")
+	case len(hits) == 0 && len(away) == 1:
+		r.away(&r.remotes[away[0]], "registered")
+		return nil
+	}
+	roots := make([]string, 0, len(hits)+len(away))
 	for _, i := range hits {
 		roots = append(roots, r.meshes[i].Root)
+	}
+	for _, i := range away {
+		roots = append(roots, r.remotes[i].URL)
 	}
 	e := wire.Errorf(wire.CodeConflict, "space %q is in several meshes of this machine: %s", name, strings.Join(roots, ", "))
 	e.Details = map[string]any{"roots": roots}
@@ -336,6 +388,8 @@ func (r *resolver) fill() {
 	switch {
 	case r.mesh != nil:
 		src = fromMesh(r.mesh, r.why)
+	case c.Remote != nil:
+		src = fromSignIn(c.Remote, r.why)
 	case c.Project != nil:
 		src = fromProject(c.Project)
 	}
@@ -359,6 +413,11 @@ func (r *resolver) fill() {
 		set(&c.Server, r.mesh.URL)
 		set(&c.CA, r.mesh.CA)
 		c.TLSName = r.mesh.TLSName
+	}
+	if c.Remote != nil {
+		set(&c.Server, c.Remote.Server)
+		set(&c.Space, c.Remote.Space)
+		set(&c.CA, c.Remote.CA)
 	}
 	set(&c.Space, r.defaultSpace())
 	src = SourceDefault

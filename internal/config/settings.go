@@ -9,8 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/atomicfile"
+	"github.com/cotal-go/cotal/internal/fserr"
+	"github.com/cotal-go/cotal/internal/plainfile"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -37,6 +41,25 @@ type Settings struct {
 	Strict bool `json:"strict,omitempty"`
 	// Open is the mode without authentication.
 	Open bool `json:"open,omitempty"`
+	// MaxAgents bounds the agents of one supervisor that have not ended; 0 is its default.
+	MaxAgents int `json:"maxAgents,omitempty"`
+	// People is how people sign in, for spaces where they do.
+	People People `json:"people,omitzero"`
+}
+
+// People is how the exchange of a project's spaces of people is served. The zero value is on loopback alone.
+type People struct {
+	// Port is that of the loopback face; 0: the system chooses.
+	Port int `json:"exchangePort,omitempty"`
+	// PublicPort is that of the public face, 0 for none; PublicURL is where its proxy is reached, and TrustedProxy believes
+	// the proxy about who asks.
+	PublicPort   int    `json:"exchangePublicPort,omitempty"`
+	PublicURL    string `json:"exchangePublicUrl,omitempty"`
+	TrustedProxy bool   `json:"exchangeTrustedProxy,omitempty"`
+	// Advertise is the address of the broker that people are told; empty: that of the listener.
+	Advertise string `json:"advertise,omitempty"`
+	// RequireKeyProof refuses clients that do not bind their tokens to a key.
+	RequireKeyProof bool `json:"requireKeyProof,omitempty"`
 }
 
 // Run is what a running `cotal up` leaves for other commands. It says where to ask, not what is true: status is
@@ -55,6 +78,13 @@ type Run struct {
 	Log     string    `json:"log,omitempty"` // log file of a detached run
 }
 
+// Process is one process of this machine, by which a record names who does something for a project. It may have ended.
+type Process struct {
+	V     int    `json:"v"`
+	PID   int    `json:"pid"`
+	Start string `json:"start"` // see package process
+}
+
 // Mesh is what the machine knows about one project's mesh, so that commands work from any folder.
 type Mesh struct {
 	V    int    `json:"v"`
@@ -71,12 +101,12 @@ type Mesh struct {
 // readRecord fills v from the file, or reports fs.ErrNotExist.
 func readRecord(path string, v any, version *int) error {
 	const limit = 1 << 20
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return fs.ErrNotExist
 		}
-		return wire.Errorf(wire.CodeFailedPrecondition, "read %q: %v", path, err)
+		return wire.Errorf(wire.CodeFailedPrecondition, "read %q: %v", path, fserr.Cause(err))
 	}
 	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
@@ -100,6 +130,17 @@ func readRecord(path string, v any, version *int) error {
 	return nil
 }
 
+// readLine reads a file that holds one short line.
+func readLine(path string) (string, error) {
+	f, err := plainfile.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, 4096))
+	return strings.TrimSpace(string(data)), err
+}
+
 // writeRecord replaces the file with v as one whole.
 func writeRecord(path string, v any, perm fs.FileMode) error {
 	data, err := json.MarshalIndent(v, "", "  ")
@@ -109,48 +150,16 @@ func writeRecord(path string, v any, perm fs.FileMode) error {
 	return writeFile(path, append(data, '\n'), perm)
 }
 
-// writeFile writes to a temporary file beside path, syncs it, renames it over path and syncs the folder. Folders
-// that are missing are made private.
-func writeFile(path string, data []byte, perm fs.FileMode) (err error) {
+// writeFile replaces the file at path as a whole. Folders that are missing are made private.
+func writeFile(path string, data []byte, perm fs.FileMode) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make folder %q: %w", dir, err)
+		return wire.Errorf(wire.CodeFailedPrecondition, "make folder %q: %w", dir, fserr.Cause(err))
 	}
-	tmp, err := os.CreateTemp(dir, ".tmp-*")
-	if err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
+	if err := atomicfile.Write(path, data, perm); err != nil {
+		return wire.Errorf(wire.CodeFailedPrecondition, "write %q: %w", path, fserr.Cause(err))
 	}
-	defer func() {
-		if err != nil {
-			_ = tmp.Close()
-			_ = os.Remove(tmp.Name())
-		}
-	}()
-	if err := tmp.Chmod(perm); err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	if _, err := tmp.Write(data); err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	if err := tmp.Sync(); err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	if err := tmp.Close(); err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	syncDir(dir)
 	return nil
-}
-
-// syncDir makes the rename durable where the system can; Windows cannot open a folder for that.
-func syncDir(dir string) {
-	if d, err := os.Open(dir); err == nil {
-		_ = d.Sync()
-		_ = d.Close()
-	}
 }
 
 // WritePrivate writes a file that only its owner can read, as one whole. Without replace a file that exists is

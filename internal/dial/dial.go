@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ import (
 type Options struct {
 	// URL is the broker's address; unused when InProcess is set.
 	URL string
+	// Locate says where the broker listens now, nats://host:port or tls://host:port and "" for nowhere; see [Locator]. It may be nil.
+	Locate func() string
 	// InProcess connects to a broker in this process.
 	InProcess nats.InProcessConnProvider
 	// Creds is the credential; nil only towards a broker in open mode.
@@ -72,10 +75,17 @@ func Connect(ctx context.Context, o Options) (*nats.Conn, error) {
 					return "", wire.Errorf(wire.CodeExpired, "credential of %q expired at %s", id.Principal, id.Expires.Format(time.RFC3339))
 				}
 				return o.Creds.JWT(), nil
-			}, o.Creds.Sign))
+			}, Signing(o.Name, o.Creds.Sign)))
+		if o.Creds.Token() != "" {
+			opts = append(opts, nats.TokenHandler(o.Creds.Token))
+		}
 	}
-	if o.InProcess != nil {
-		opts = append(opts, nats.InProcessServer(o.InProcess))
+	at := NewLocator(o.URL, o.Locate)
+	switch {
+	case o.InProcess != nil:
+		opts = append(opts, InProcess(o.InProcess))
+	default:
+		opts = append(opts, nats.SetCustomDialer(&dialer{net.Dialer{Timeout: timeout(ctx, o.Timeout)}, at, o.TLS == nil && confined(o.URL)}))
 	}
 	if o.TLS != nil {
 		opts = append(opts, nats.Secure(o.TLS))
@@ -84,7 +94,53 @@ func Connect(ctx context.Context, o Options) (*nats.Conn, error) {
 	if err != nil {
 		return nil, translate(o, err)
 	}
+	if at != nil {
+		go at.Watch(nc) // ends with nc
+	}
 	return nc, nil
+}
+
+// Signing is sign for brokers that ask who connects. One that does not ask is another than the credential is for: it lets everybody in, and
+// would take what is meant for somebody else.
+//
+// Errors: unauthenticated for such a broker.
+func Signing(name string, sign func([]byte) ([]byte, error)) func([]byte) ([]byte, error) {
+	return func(nonce []byte) ([]byte, error) {
+		if len(nonce) == 0 {
+			return nil, wire.Errorf(wire.CodeUnauthenticated, "connect to broker as %q: the broker that answers does not ask who connects, so it is of another mesh", name)
+		}
+		return sign(nonce)
+	}
+}
+
+// InProcess is nats.InProcessServer for one connection. nats.go forgets what an attempt to come back was made on when the broker
+// refuses it, and does not close it: a socket ends when it is collected, and what carries a connection in this process never would.
+// Here the next attempt closes it.
+func InProcess(p nats.InProcessConnProvider) nats.Option {
+	return nats.InProcessServer(&oneAtATime{p: p})
+}
+
+type oneAtATime struct {
+	p nats.InProcessConnProvider
+
+	mu   sync.Mutex // guards last
+	last net.Conn
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (o *oneAtATime) InProcessConn() (net.Conn, error) {
+	o.mu.Lock()
+	last := o.last
+	o.last = nil
+	o.mu.Unlock()
+	if last != nil {
+		_ = last.Close() // closed already, unless it was forgotten
+	}
+	conn, err := o.p.InProcessConn()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = conn
+	return conn, err
 }
 
 // Refused reports whether an asynchronous error says that the broker no longer accepts the credential: it was revoked, it
