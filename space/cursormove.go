@@ -80,7 +80,7 @@ func (c *Cursors) write(ctx context.Context, what string, m Move, most, had int)
 		grows = len(body) + len(c.table.prefix) + len(key) + recordOverhead
 	}
 	if grows > 0 {
-		if err := c.room.take(ctx, what, int64(grows)); err != nil {
+		if err := c.room.take(ctx, what, int64(grows), positions); err != nil {
 			return 0, err
 		}
 	}

@@ -122,7 +122,7 @@ type Cursors struct {
 // NewCursors returns the cursors of s. It asks the broker nothing.
 func NewCursors(js jetstream.JetStream, s wire.Space) *Cursors {
 	t := newTable(js, wire.CursorsBucket(s))
-	return &Cursors{table: t, room: room{table: t, full: "the store of positions"}}
+	return &Cursors{table: t, room: room{table: t}}
 }
 
 // mentionsKey stands in the place of a pattern's key; no pattern has it.

@@ -68,7 +68,7 @@ func RemoveDurables(ctx context.Context, js jetstream.JetStream, s wire.Space, l
 		return err
 	}
 	for _, d := range all {
-		err := js.DeleteConsumer(ctx, d.stream, d.config.Durable)
+		_, err := received(ctx, func() (struct{}, error) { return struct{}{}, js.DeleteConsumer(ctx, d.stream, d.config.Durable) })
 		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return translate(fmt.Sprintf("remove consumer %q of space %q", d.config.Durable, s), err)
 		}
@@ -111,7 +111,8 @@ func queue(name, filter string) jetstream.ConsumerConfig {
 
 func ensureDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d durable) error {
 	what := fmt.Sprintf("create consumer %q of space %q", d.config.Durable, s)
-	have, err := js.Consumer(ctx, d.stream, d.config.Durable)
+	look := func() (jetstream.Consumer, error) { return js.Consumer(ctx, d.stream, d.config.Durable) }
+	have, err := received(ctx, look)
 	if err == nil {
 		return settleDurable(ctx, js, s, d, have.CachedInfo().Config)
 	}
@@ -119,16 +120,16 @@ func ensureDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, d 
 		return translate(what, err)
 	}
 	if d.config.DeliverPolicy == jetstream.DeliverByStartSequencePolicy && d.config.OptStartSeq == 0 {
-		st, err := js.Stream(ctx, d.stream)
+		st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, d.stream) })
 		if err != nil {
 			return translate(what, err)
 		}
 		d.config.OptStartSeq = st.CachedInfo().State.LastSeq + 1
 	}
-	_, err = js.CreateConsumer(ctx, d.stream, d.config)
+	_, err = received(ctx, func() (jetstream.Consumer, error) { return js.CreateConsumer(ctx, d.stream, d.config) })
 	if errors.Is(err, jetstream.ErrConsumerExists) || errors.Is(err, jetstream.ErrConsumerNameAlreadyInUse) {
 		// Another call made it first, with its own cut.
-		if have, err = js.Consumer(ctx, d.stream, d.config.Durable); err == nil {
+		if have, err = received(ctx, look); err == nil {
 			return settleDurable(ctx, js, s, d, have.CachedInfo().Config)
 		}
 	}

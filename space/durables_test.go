@@ -183,6 +183,7 @@ func bareBubble(t *testing.T, fn func(t *testing.T, js jetstream.JetStream)) {
 		js.Conn().Close()
 		srv.Shutdown()
 		srv.WaitForShutdown()
+		time.Sleep(time.Second) // the broker does not wait for what it flushes a batch with
 	})
 }
 

@@ -31,7 +31,7 @@ type Bounds struct {
 func BoundsOf(ctx context.Context, js jetstream.JetStream, stream string) (Bounds, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	st, err := js.Stream(ctx, stream)
+	st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, stream) })
 	if err != nil {
 		return Bounds{}, translate(fmt.Sprintf("inspect stream %q", stream), err)
 	}

@@ -27,7 +27,7 @@ type QueueState struct {
 func InspectQueue(ctx context.Context, js jetstream.JetStream, stream, durable string) (QueueState, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	c, err := js.Consumer(ctx, stream, durable)
+	c, err := received(ctx, func() (jetstream.Consumer, error) { return js.Consumer(ctx, stream, durable) })
 	if err != nil {
 		return QueueState{}, translate(fmt.Sprintf("inspect consumer %q of stream %q", durable, stream), err)
 	}

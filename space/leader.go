@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/wire"
@@ -45,11 +47,12 @@ type record struct {
 	Time    time.Time `json:"time"`
 }
 
-// leaderRequest selects one message: the last on a subject, or the first at or after a sequence that matches one.
+// leaderRequest selects one message: the last on a subject, or the first at or after a sequence or a time that matches one.
 type leaderRequest struct {
-	Seq  uint64 `json:"seq,omitempty"`
-	Last string `json:"last_by_subj,omitempty"`
-	Next string `json:"next_by_subj,omitempty"`
+	Seq   uint64     `json:"seq,omitempty"`
+	Since *time.Time `json:"start_time,omitempty"`
+	Last  string     `json:"last_by_subj,omitempty"`
+	Next  string     `json:"next_by_subj,omitempty"`
 }
 
 // leaderGet reads from the leader of a stream, so that it sees every write acknowledged before. A missing message is
@@ -62,7 +65,7 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req l
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	msg, err := js.Conn().RequestWithContext(ctx, apiSubject(js, "STREAM.MSG.GET."+stream), body)
+	msg, err := ask(ctx, js.Conn(), apiSubject(js, "STREAM.MSG.GET."+stream), body)
 	if err != nil {
 		return record{}, translate(what, err)
 	}
@@ -77,6 +80,26 @@ func leaderGet(ctx context.Context, js jetstream.JetStream, stream string, req l
 		return record{}, translate(what, resp.Error)
 	}
 	return *resp.Message, nil
+}
+
+// askTries is how often a question that nobody received is asked, over some 0.8 s in all.
+const askTries = 6
+
+// ask sends a read to the JetStream API, again while nobody receives it.
+func ask(ctx context.Context, nc *nats.Conn, subject string, body []byte) (*nats.Msg, error) {
+	return received(ctx, func() (*nats.Msg, error) { return nc.RequestWithContext(ctx, subject, body) })
+}
+
+// received asks the JetStream API. While the account of a space is replaced, as every revocation does, the broker has nobody for its API
+// for a moment. Nothing was received then, so it is asked again.
+func received[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	return backoff.Retry(ctx, func() (T, error) {
+		answer, err := ask()
+		if err != nil && !errors.Is(err, nats.ErrNoResponders) {
+			err = backoff.Permanent(err)
+		}
+		return answer, err
+	}, backoff.WithMaxTries(askTries), backoff.WithBackOff(&backoff.ExponentialBackOff{InitialInterval: 25 * time.Millisecond, Multiplier: 2, MaxInterval: time.Second}))
 }
 
 // leaderScan calls fn with every message of the stream that matches filter, in stored order, one request each.

@@ -129,7 +129,7 @@ type Members struct {
 // NewMembers returns the memberships of s. It asks the broker nothing.
 func NewMembers(js jetstream.JetStream, s wire.Space) *Members {
 	t := newTable(js, wire.MembersBucket(s))
-	return &Members{table: t, room: room{table: t, full: "the store of memberships"}}
+	return &Members{table: t, room: room{table: t}}
 }
 
 // Get returns the membership of l in pattern and its revision.

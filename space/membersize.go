@@ -105,7 +105,7 @@ func (m *Members) admit(ctx context.Context, what string, ms Membership, body []
 		err = within(what, load{stored.records + all.records, stored.bytes + all.bytes}, more)
 	}
 	if err == nil {
-		err = m.room.take(ctx, what, int64(more.bytes))
+		err = m.room.take(ctx, what, int64(more.bytes), memberships)
 	}
 	if err != nil {
 		done()

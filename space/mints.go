@@ -24,12 +24,20 @@ type Mint struct {
 	Epoch   uint64    `json:"epoch,omitempty"`
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
+	// Connection says that the broker made the key for one connection, which the callout let in: nobody can come back with it,
+	// so there is nothing to refuse, only a connection to end.
+	Connection bool `json:"connection,omitempty"`
+	// Stored is when the broker took the record, by its clock.
+	Stored time.Time `json:"-"`
 }
 
 // LogMint records that a credential was issued to uid; Issued is set here. The record goes by itself a minute after the
 // credential expires. Log before the credential is handed out: what is not in the log cannot be revoked by name.
 //
-// Errors: expired when Expires is past; already-exists when the key is logged.
+// The log leaves a part of its bucket alone: however many credentials are issued, grants can be written, and so taken away. Agents leave
+// more alone than it does, so it has room that comes back however many agents there were.
+//
+// Errors: expired when Expires is past; already-exists when the key is logged; resource-exhausted when the log is full.
 func (g *Grants) LogMint(ctx context.Context, uid wire.UID, m Mint) error {
 	userKey, expires := m.UserKey, m.Expires
 	subject, err := g.mintSubject(uid, userKey)
@@ -41,18 +49,29 @@ func (g *Grants) LogMint(ctx context.Context, uid wire.UID, m Mint) error {
 	if left <= 0 {
 		return wire.Errorf(wire.CodeExpired, "log credential %q: it expired at %s", userKey, expires.UTC().Format(time.RFC3339))
 	}
-	body, err := json.Marshal(Mint{Epoch: m.Epoch, Issued: now.UTC(), Expires: expires.UTC()})
+	body, err := json.Marshal(Mint{Epoch: m.Epoch, Issued: now.UTC(), Expires: expires.UTC(), Connection: m.Connection})
 	if err != nil {
 		return wire.Errorf(wire.CodeInternal, "encode issuance: %v", err)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
+	if err := g.room.take(ctx, fmt.Sprintf("log credential %q", userKey), int64(len(subject)+len(body)+recordOverhead), issuances); err != nil {
+		return err
+	}
 	_, err = g.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, jetstream.WithExpectLastSequencePerSubject(0),
 		jetstream.WithMsgTTL((left + mintGrace).Truncate(time.Second)), jetstream.WithRetryAttempts(0))
 	if err = translate(fmt.Sprintf("log credential %q", userKey), err); wire.CodeOf(err) == wire.CodeConflict {
 		return wire.Errorf(wire.CodeAlreadyExists, "log credential %q: it is in the log", userKey)
 	}
 	return err
+}
+
+// mintRecord is more than a record of the issuance log weighs.
+const mintRecord = 512
+
+// MintRoom refuses when [Grants.LogMint] would, for want of room: for whoever writes something before it logs.
+func (g *Grants) MintRoom(ctx context.Context) error {
+	return g.room.has(ctx, "log credential", mintRecord, issuances)
 }
 
 // Mints returns the credentials of uid that may not have expired yet, oldest first.
@@ -67,6 +86,7 @@ func (g *Grants) Mints(ctx context.Context, uid wire.UID) ([]Mint, error) {
 		if err := wire.Decode(r.Data, &m, recordSize); err != nil {
 			return wire.Errorf(wire.CodeInternal, "read issuance of %q: %w", m.UserKey, err)
 		}
+		m.Stored = r.Time
 		out = append(out, m)
 		return nil
 	})

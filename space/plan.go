@@ -20,6 +20,8 @@ const (
 	// few that fill theirs.
 	deadPerSubject = 1000
 	deadSize       = 2 << 10
+	// auditAge is how long audit records are kept, whatever the age of messages.
+	auditAge = 90 * 24 * time.Hour
 	// headerRoom is what a stored message may have beside its body: headers and subject.
 	headerRoom = 8 << 10
 	// recordSize bounds one bucket record.
@@ -31,7 +33,8 @@ const (
 )
 
 // Schema is the version of the shape of a space that this build makes. Every stream says which one it has. History: 1,
-// first edition; 2, mention pointers out of reach of replies, dead letters, a bound on redelivery.
+// first edition; 2, mention pointers out of reach of replies, dead letters, a bound on redelivery. The audit stream came
+// later and changed nothing of what was there: a space without it is completed as one whose creation was interrupted.
 const Schema = "2"
 
 // Sizes are byte caps. Each is reserved in the account's and the broker's store when the stream is created, so the
@@ -46,7 +49,8 @@ type Sizes struct {
 	Channels  int64 // channel settings; when full, refused. Default 16 MiB.
 	Members   int64 // memberships; when full, refused. Default 64 MiB.
 	Cursors   int64 // cursors; when full, refused. Default 64 MiB.
-	Authority int64 // grants and issuance log; when full, refused. Default 64 MiB.
+	Authority int64 // grants and issuance log; when full, refused: agents at three quarters, issuances at seven eighths. Default 64 MiB.
+	Audit     int64 // audit records; the oldest go first. Default 64 MiB.
 }
 
 // Options shapes a space. Nil and the zero value mean the defaults.
@@ -74,7 +78,7 @@ func (o *Options) withDefaults() (Options, error) {
 	setDefault(&z.Chat, 1<<30)
 	setDefault(&z.Direct, 512<<20)
 	setDefault(&z.Role, 256<<20)
-	for _, size := range []*int64{&z.Mention, &z.Presence, &z.Members, &z.Cursors, &z.Authority} {
+	for _, size := range []*int64{&z.Mention, &z.Presence, &z.Members, &z.Cursors, &z.Authority, &z.Audit} {
 		setDefault(size, 64<<20)
 	}
 	setDefault(&z.Channels, 16<<20)
@@ -90,7 +94,7 @@ func (o Options) validate() error {
 		return wire.Errorf(wire.CodeBadRequest, "shape space: max age %s below %s", o.MaxAge, duplicateWindow)
 	}
 	z := o.Sizes
-	for _, size := range []int64{z.Chat, z.Direct, z.Role, z.Mention, z.Dead, z.Presence, z.Channels, z.Members, z.Cursors, z.Authority} {
+	for _, size := range []int64{z.Chat, z.Direct, z.Role, z.Mention, z.Dead, z.Presence, z.Channels, z.Members, z.Cursors, z.Authority, z.Audit} {
 		if size < 1<<20 {
 			return wire.Errorf(wire.CodeBadRequest, "shape space: size cap of %d bytes below %d", size, 1<<20)
 		}
@@ -106,11 +110,11 @@ func (o Options) validate() error {
 func (o *Options) Footprint() (disk, memory int64) {
 	opts, _ := o.withDefaults()
 	z := opts.Sizes
-	return z.Chat + z.Direct + z.Role + z.Mention + z.Dead + z.Channels + z.Members + z.Cursors + z.Authority, z.Presence
+	return z.Chat + z.Direct + z.Role + z.Mention + z.Dead + z.Channels + z.Members + z.Cursors + z.Authority + z.Audit, z.Presence
 }
 
 // Streams counts the streams of a space, buckets included.
-const Streams = 10
+const Streams = 11
 
 // plan returns the streams of a space in the order they are created: those that others rely on first.
 func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
@@ -128,6 +132,7 @@ func plan(s wire.Space, o Options) ([]jetstream.StreamConfig, error) {
 		{wire.RoleStream(s), []string{wire.StreamSubjects(s, wire.KindRole)}, role, o.Sizes.Role},
 		{wire.MentionStream(s), []string{wire.MentionRecords(s) + ">"}, mention(s), o.Sizes.Mention},
 		{wire.DeadStream(s), append(wire.DeadSubjects(s), wire.DeadMarks(s)+"*"), dead, o.Sizes.Dead},
+		{wire.AuditStream(s), []string{wire.AuditRecords(s) + "*.*.*.*"}, audit, o.Sizes.Audit},
 	}
 	buckets := []struct {
 		name    string
@@ -198,8 +203,13 @@ func dead(c *jetstream.StreamConfig) {
 	c.AllowDirect, c.MaxMsgsPerSubject, c.MaxMsgSize = true, deadPerSubject, deadSize
 }
 
-// authority records decide who is who: leader reads only, no message can be deleted, and the issuance log expires
-// by per-message lifetimes.
+// audit records are leader reads only, and nobody can take one out.
+func audit(c *jetstream.StreamConfig) {
+	c.DenyDelete, c.DenyPurge, c.MaxAge, c.MaxMsgSize = true, true, auditAge, MaxAudit+headerRoom
+}
+
+// authority records decide who is who: leader reads only, no message can be deleted, and the issuance log and the records of
+// agents that ended expire by per-message lifetimes.
 func authority(c *jetstream.StreamConfig) {
 	c.AllowDirect, c.DenyDelete, c.DenyPurge, c.AllowMsgTTL, c.AllowAtomicPublish = false, true, true, true, true
 }

@@ -20,7 +20,7 @@ type Queues struct {
 // DirectFrontier returns the last sequence of the stream of direct messages. A lifecycle that begins now reads what
 // comes after it.
 func DirectFrontier(ctx context.Context, js jetstream.JetStream, s wire.Space) (uint64, error) {
-	st, err := js.Stream(ctx, wire.DirectStream(s))
+	st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, wire.DirectStream(s)) })
 	if err != nil {
 		return 0, translate(fmt.Sprintf("read frontier of space %q", s), err)
 	}

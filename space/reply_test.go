@@ -50,6 +50,7 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 	victim := lifecycle("victim")
 	records[wire.MentionStream(lab)] = must(wire.MentionRecord(lab, victim))(t)
 	records[wire.DeadStream(lab)] = strings.Replace(wire.DeadFilter(wire.DirectStream(lab), wire.DirectDurable(victim)), "*", "MAX_DELIVERIES", 1)
+	records[wire.AuditStream(lab)] = must(wire.AuditSubject(lab, victim.Principal, space.ActionRevoke, space.OutcomeOK))(t)
 	for stream, subject := range records {
 		must(js.Publish(ctx, subject, []byte("kept")))(t)
 		if err := member.PublishRequest(post, subject, []byte("x")); err != nil {
@@ -69,7 +70,7 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 		}
 	}
 	// No more does a pull from a queue, or a look at it, whose answer is the broker's.
-	for _, subject := range []string{records[wire.MentionStream(lab)], records[wire.DeadStream(lab)], wire.DeadMarks(lab) + "1"} {
+	for _, subject := range []string{records[wire.MentionStream(lab)], records[wire.DeadStream(lab)], wire.DeadMarks(lab) + "1", records[wire.AuditStream(lab)]} {
 		for _, verb := range []string{"$JS.API.CONSUMER.MSG.NEXT.DM_lab.dm_x", "$JS.API.CONSUMER.INFO.DM_lab.dm_x", "$JS.ACK.DM_lab.dm_x.1.1.1.1.1"} {
 			if err := member.PublishRequest(verb, subject, nil); err != nil {
 				t.Fatal(err)

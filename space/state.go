@@ -13,7 +13,7 @@ import (
 func State(ctx context.Context, js jetstream.JetStream, stream string) (jetstream.StreamState, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	st, err := js.Stream(ctx, stream)
+	st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, stream) })
 	if err != nil {
 		return jetstream.StreamState{}, translate(fmt.Sprintf("inspect stream %q", stream), err)
 	}
@@ -27,14 +27,14 @@ func Subjects(ctx context.Context, js jetstream.JetStream, stream, filter string
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	what := fmt.Sprintf("inspect stream %q", stream)
-	st, err := js.Stream(ctx, stream)
+	st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, stream) })
 	if err != nil {
 		return nil, translate(what, err)
 	}
 	if st.CachedInfo().State.NumSubjects > most {
 		return nil, nil
 	}
-	info, err := st.Info(ctx, jetstream.WithSubjectFilter(filter))
+	info, err := received(ctx, func() (*jetstream.StreamInfo, error) { return st.Info(ctx, jetstream.WithSubjectFilter(filter)) })
 	if err != nil {
 		return nil, translate(what, err)
 	}

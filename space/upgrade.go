@@ -51,7 +51,7 @@ func upgradeDurable(ctx context.Context, js jetstream.JetStream, s wire.Space, s
 // of all that there are.
 func upgradeQueues(ctx context.Context, js jetstream.JetStream, s wire.Space, stream string) (map[string]bool, error) {
 	what := fmt.Sprintf("list consumers of space %q", s)
-	st, err := js.Stream(ctx, stream)
+	st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, stream) })
 	if err != nil {
 		return nil, translate(what, err)
 	}
@@ -83,7 +83,7 @@ func unbounded(c jetstream.ConsumerConfig) bool {
 // dropMentionQueues deletes the queues of mention pointers of the build before: pointers are read on pull now.
 func dropMentionQueues(ctx context.Context, js jetstream.JetStream, s wire.Space) error {
 	what := fmt.Sprintf("remove queues of mention pointers of space %q", s)
-	st, err := js.Stream(ctx, wire.MentionStream(s))
+	st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, wire.MentionStream(s)) })
 	if err != nil {
 		return translate(what, err)
 	}

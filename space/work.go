@@ -43,7 +43,7 @@ func ClearWork(ctx context.Context, js jetstream.JetStream, s wire.Space, role s
 	if err != nil {
 		return 0, err
 	}
-	st, err := js.Stream(ctx, wire.RoleStream(s))
+	st, err := received(ctx, func() (jetstream.Stream, error) { return js.Stream(ctx, wire.RoleStream(s)) })
 	if err != nil {
 		return 0, translate(what, err)
 	}
