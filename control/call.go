@@ -23,7 +23,8 @@ type Invocation struct {
 	Correlation *wire.Correlation
 }
 
-// Answer is what one instance answered. The broker vouches for Instance and Epoch.
+// Answer is what one instance answered. Instance and Epoch are from the reply subject: the broker vouches that somebody answered who serves the
+// endpoint, and that one says which instance it is.
 type Answer struct {
 	Instance, Epoch string
 	// Data is the result, nil when there is none.

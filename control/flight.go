@@ -166,10 +166,10 @@ func (f *flight) read(r reply) (a Answer, ok bool, err error) {
 
 // unheard is the error of a request that no instance received.
 func (f *flight) unheard() *wire.Error {
-	if f.instance != "" {
-		return wire.Errorf(wire.CodeUnavailable, "no instance %q of endpoint %q is listening", f.instance, f.endpoint)
-	}
 	e := wire.Errorf(wire.CodeUnavailable, "no endpoint %q is listening", f.endpoint)
+	if f.instance != "" {
+		e = wire.Errorf(wire.CodeUnavailable, "no instance %q of endpoint %q is listening", f.instance, f.endpoint)
+	}
 	e.Details = map[string]any{DetailEndpoint: f.endpoint}
 	return e
 }

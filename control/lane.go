@@ -43,11 +43,16 @@ func (s *Service) AddConn(ctx context.Context, nc *nats.Conn) error {
 	if err := s.admit(l); err != nil {
 		return err
 	}
+	// Requests come as soon as it is subscribed, and their answers need a connection: while there is no other, this one.
+	first := s.current.CompareAndSwap(nil, l)
 	err := s.subscribe(ctx, l)
 	if err == nil {
 		err = s.install(l)
 	}
 	if err != nil {
+		if first {
+			s.current.CompareAndSwap(l, nil)
+		}
 		l.drop()
 		return fmt.Errorf("serve endpoint %q: %w", s.name, err)
 	}

@@ -94,8 +94,8 @@ func (c *Caller) Describe(ctx context.Context, endpoint string) (*Contract, erro
 	return contract, nil
 }
 
-// Health asks every instance how it is and gathers as [Caller.Scatter] does. Instance and epoch are those that the broker
-// vouches for. An instance that refuses, or answers something else, is left out and makes an error.
+// Health asks every instance how it is and gathers as [Caller.Scatter] does. Instance and epoch are those of the reply
+// subject. An instance that refuses, or answers something else, is left out and makes an error.
 func (c *Caller) Health(ctx context.Context, endpoint string, window time.Duration, expect int) ([]Health, error) {
 	answers, err := c.Scatter(ctx, Target{Endpoint: endpoint, Command: CommandHealth}, nil, window, expect)
 	all := make([]Health, 0, len(answers))

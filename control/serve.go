@@ -404,6 +404,10 @@ func (s *Service) publish(j *job) {
 	var err error
 	for range 2 { // the newest may close while a handler runs; then the one that took its place serves
 		l := s.current.Load()
+		if l == nil { // the only one was refused after it had brought a request
+			err = nats.ErrConnectionClosed
+			break
+		}
 		if err = l.nc.Publish(to, j.reply.out); err == nil {
 			return
 		}

@@ -34,7 +34,7 @@ type attendee struct {
 // cover, as [Service.memberships] does not list them either.
 func (d *Service) channelFate(ctx context.Context, v viewer, f *found) (out []wire.RecipientReceipt, hidden int, err error) {
 	audience, err := d.audience(ctx, f.sub.Channel, f.sequence, func(m space.Membership) bool {
-		return v.all || m.Lifecycle.Principal == v.who || covers(v.access.read, m.Pattern)
+		return v.all || m.Lifecycle.Principal == v.who || wire.PatternsCover(v.access.read, m.Pattern)
 	})
 	if err != nil {
 		return nil, 0, err

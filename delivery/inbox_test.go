@@ -20,7 +20,7 @@ import (
 func TestC1(t *testing.T) {
 	cotaltest.Bubble(t, func(t *testing.T) {
 		m := cotaltest.New(t, &cotaltest.Options{DeliveryElsewhere: true})
-		stop := serveApart(t, m)
+		stop := m.ServeDelivery(t)
 		ctx := t.Context()
 		bobs := agent(t, m, "bob", "")
 		ada := asker(t, m, agent(t, m, "ada", ""))
@@ -50,7 +50,7 @@ func TestC1(t *testing.T) {
 			t.Errorf("receipt without delivery: %v, want unavailable", err)
 		}
 
-		serveApart(t, m)
+		m.ServeDelivery(t)
 		ended()
 		want := wire.RecipientReceipt{Principal: "local.bob", Stage: wire.StageStored, Reason: "offline"}
 		wantFate(t, "bob is dead", req, want, []*endpoint.Endpoint{ada}, nil)

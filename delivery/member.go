@@ -122,11 +122,6 @@ func (d *Service) lifeless(caller wire.Lifecycle, pattern string, a access) erro
 	return e
 }
 
-// covers reports whether one pattern of a read list takes in everything that another takes in.
-func covers(list []string, pattern string) bool {
-	return slices.ContainsFunc(list, func(p string) bool { return wire.PatternCovers(p, pattern) })
-}
-
 // meets reports whether a read list and a pattern have a channel in common.
 func meets(list []string, pattern string) bool {
 	return slices.ContainsFunc(list, func(p string) bool { return overlap(p, pattern) })
@@ -182,7 +177,7 @@ func (d *Service) join(ctx context.Context, caller wire.Lifecycle, in wire.JoinR
 	if err != nil {
 		return nil, err
 	}
-	if !covers(a.read, in.Pattern) {
+	if !wire.PatternsCover(a.read, in.Pattern) {
 		return nil, d.denied(caller, in.Pattern, a)
 	}
 	class, err := d.classOf(ctx, in.Pattern)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/delivery"
@@ -196,7 +197,7 @@ func TestMessagesWithoutMentionsAreFree(t *testing.T) {
 	}
 	before, start := nc.Stats(), time.Now()
 	for range 10_000 {
-		if _, err := m.js.PublishAsync(subject, body); err != nil {
+		if _, err := m.js.PublishAsync(subject, body, jetstream.WithStallWait(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}

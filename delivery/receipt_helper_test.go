@@ -1,7 +1,6 @@
 package delivery_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/cotaltest"
-	"github.com/cotal-go/cotal/delivery"
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -118,35 +116,4 @@ func wantFate(t testing.TB, what string, req wire.ReceiptRequest, want wire.Reci
 		}
 	}
 	return got
-}
-
-// serveApart runs the delivery role of a mesh that left it to the test.
-func serveApart(t testing.TB, m *cotaltest.Mesh) (stop func()) {
-	t.Helper()
-	creds, err := m.Node().Authority().ServiceCredential(t.Context(), m.Space(), trust.Delivery, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := m.Node().Dial(t.Context(), creds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := delivery.New(nc, m.Space(), nil)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("run delivery: %v", err)
-		}
-		nc.Close()
-	})
-	t.Cleanup(stop)
-	select {
-	case <-d.Ready():
-	case err := <-done:
-		t.Fatalf("run delivery: %v", err)
-	}
-	return stop
 }

@@ -257,7 +257,7 @@ func (v memberView) see(info wire.MemberInfo) (wire.MemberInfo, int) {
 	own := info.Principal == v.caller.Principal.String() && info.UID == v.caller.UID
 	size := entryRoom
 	may := func(pattern string) bool {
-		if size > pageRoom/2 || !own && !covers(v.a.read, pattern) || v.in.Channel != "" && !wire.PatternMatches(pattern, v.in.Channel) {
+		if size > pageRoom/2 || !own && !wire.PatternsCover(v.a.read, pattern) || v.in.Channel != "" && !wire.PatternMatches(pattern, v.in.Channel) {
 			return false
 		}
 		size += len(pattern) + entryRoom

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/internal/logkey"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -135,7 +136,7 @@ func newEndpoint(o Options, src Source, addr server, id trust.Identity) (*Endpoi
 		from:       wire.EndpointRef{ID: id.Principal.String(), Name: name, Role: id.Role},
 		chatStream: wire.ChatStream(id.Space), directStream: wire.DirectStream(id.Space), roleStream: wire.RoleStream(id.Space),
 		dedupKey: newDedupKey(), kick: make(chan struct{}, 1), closed: make(chan struct{}), quit: make(chan struct{}),
-		joins: make(map[*Subscription]struct{}), members: make(map[string]*Membership), queues: make(map[wire.Kind]*queue),
+		joins: make(map[*Subscription]struct{}), members: make(map[string]*Membership), sessions: make(map[*Session]struct{}), queues: make(map[wire.Kind]*queue),
 	}
 	var err error
 	if e.notices, err = newNotices(id); err != nil {
@@ -198,9 +199,10 @@ func (e *Endpoint) dial(ctx context.Context, creds *trust.Credentials) (*link, e
 	l.creds.Store(creds)
 	opts := l.options()
 	if e.opts.InProcess != nil {
-		opts = append(opts, nats.InProcessServer(e.opts.InProcess))
+		opts = append(opts, dial.InProcess(e.opts.InProcess))
 	} else {
-		l.dialer = newDialer(ctx, e.opts.ConnectTimeout)
+		l.at = dial.NewLocator(e.server.urls, e.opts.Locate)
+		l.dialer = newDialer(ctx, e.opts.ConnectTimeout, l.at)
 		opts = append(opts, nats.SetCustomDialer(l.dialer))
 	}
 	nc, err := nats.Connect(e.server.urls, opts...)
@@ -217,6 +219,9 @@ func (e *Endpoint) dial(ctx context.Context, creds *trust.Credentials) (*link, e
 		return nil, connectError(e.server.text, err)
 	}
 	l.nc = nc
+	if l.at != nil {
+		l.looking.Go(func() { l.at.Watch(nc) })
+	}
 	l.inbox = nc.NewInbox() + "."
 	var denied []string
 	if _, err = nc.Subscribe(l.inbox+"*", l.onAnswer); err == nil {
@@ -248,7 +253,7 @@ func (l *link) options() []nats.Option {
 		nats.DisconnectErrHandler(l.onDisconnect), nats.ReconnectHandler(l.onReconnect), nats.ClosedHandler(l.onClosed),
 	}
 	if l.creds.Load() != nil {
-		opts = append(opts, nats.UserJWT(l.presentJWT, func(nonce []byte) ([]byte, error) { return l.creds.Load().Sign(nonce) }))
+		opts = append(opts, l.present()...)
 	}
 	if open := e.opts.Open; open != nil {
 		switch {
@@ -267,9 +272,25 @@ func (l *link) options() []nats.Option {
 	return opts
 }
 
-// presentJWT is asked for the credential at every connect.
-func (l *link) presentJWT() (string, error) {
-	creds := l.creds.Load()
+// present are the options that show the credential at every connect. The client asks for the JWT, the signature and the token
+// in this order and under its lock, so all three are of one credential, also when another takes its place meanwhile.
+func (l *link) present() []nats.Option {
+	shown := l.creds.Load()
+	opts := []nats.Option{nats.UserJWT(
+		func() (string, error) {
+			shown = l.creds.Load()
+			return presentJWT(shown)
+		},
+		dial.Signing(l.e.from.ID, func(nonce []byte) ([]byte, error) { return shown.Sign(nonce) }),
+	)}
+	if shown.Token() != "" {
+		opts = append(opts, nats.TokenHandler(func() string { return shown.Token() }))
+	}
+	return opts
+}
+
+// presentJWT refuses to show what has expired.
+func presentJWT(creds *trust.Credentials) (string, error) {
 	if id := creds.Identity(); creds.Expired(time.Now()) {
 		return "", wire.Errorf(wire.CodeExpired, "connect as %s: the credential expired at %s", id.Principal, id.Expires.UTC().Format(time.RFC3339))
 	}
@@ -304,7 +325,7 @@ func (l *link) onError(sub *nats.Subscription, err error) {
 			l.e.events.emit(EventDenied{Subject: subject, Err: l.e.denied(act{"subscribe to", subject, subject, "that subscription"})})
 		}
 	case denied:
-		if !l.refuse(subject, err) && !l.refusePull(subject) {
+		if !l.refuse(subject, err) && !l.refusePull(subject) && !l.e.refuseSession(subject) {
 			l.denied(subject)
 		}
 	case errors.Is(err, nats.ErrSlowConsumer):
@@ -350,6 +371,9 @@ func (l *link) onDisconnect(nc *nats.Conn, err error) {
 		return
 	}
 	l.e.breaks.Add(1)
+	for _, s := range l.e.looking() {
+		s.lost()
+	}
 	l.e.events.emit(EventDisconnected{Err: err})
 }
 
@@ -362,7 +386,10 @@ func (l *link) onReconnect(nc *nats.Conn) {
 	for _, b := range l.e.backlogs() {
 		b.nudge()
 	}
-	l.e.events.emit(EventConnected{Server: nc.ConnectedUrlRedacted()})
+	for _, s := range l.e.looking() {
+		s.back()
+	}
+	l.e.events.emit(EventConnected{Server: l.at.Server(nc.ConnectedUrlRedacted())})
 	if p := l.e.presence; p != nil && !l.e.closing.Load() {
 		p.beat()
 	}
@@ -379,6 +406,7 @@ func (l *link) onClosed(*nats.Conn) {
 // dialer dials for one link. Cancelling it ends an attempt in progress.
 type dialer struct {
 	net    net.Dialer
+	at     *dial.Locator   // nil for the address that is given
 	ctx    context.Context // the life of the link, not of a call: nats.go passes none
 	cancel context.CancelFunc
 	stop   func() bool
@@ -390,8 +418,8 @@ type dialer struct {
 }
 
 // newDialer returns a dialer that also stops when ctx ends, until connected is called.
-func newDialer(ctx context.Context, timeout time.Duration) *dialer {
-	d := &dialer{net: net.Dialer{Timeout: timeout}}
+func newDialer(ctx context.Context, timeout time.Duration, at *dial.Locator) *dialer {
+	d := &dialer{net: net.Dialer{Timeout: timeout}, at: at}
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = context.AfterFunc(ctx, func() {
 		d.cancel()
@@ -406,9 +434,17 @@ func newDialer(ctx context.Context, timeout time.Duration) *dialer {
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	address, err := d.at.Address(address)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := d.net.DialContext(d.ctx, network, address)
-	if err != nil || d.settled.Load() {
-		return conn, err
+	if err != nil {
+		return nil, err
+	}
+	conn = dial.Greeted(conn)
+	if d.settled.Load() {
+		return conn, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

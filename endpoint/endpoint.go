@@ -62,6 +62,7 @@ type Endpoint struct {
 	crowd    sync.Mutex // guards the fields below; taken last
 	members  map[string]*Membership
 	mentions *mentions
+	sessions map[*Session]struct{}
 
 	shown shown
 
@@ -84,6 +85,15 @@ func (e *Endpoint) Identity() trust.Identity {
 		return c.Identity()
 	}
 	return e.identity
+}
+
+// Account is the public key of the broker account that the credential in use is of. A space that is removed and made anew under its name
+// has another. It is empty in open mode, where nobody tells.
+func (e *Endpoint) Account() string {
+	if c := e.credentials(); c != nil {
+		return c.Account()
+	}
+	return ""
 }
 
 // Connected reports whether the broker can be reached at the moment.
@@ -197,6 +207,9 @@ func (e *Endpoint) endReceiving(l *link) []<-chan struct{} {
 	e.topo.Lock()
 	defer e.topo.Unlock()
 	var all []<-chan struct{}
+	for _, s := range e.looking() {
+		all = append(all, s.end())
+	}
 	for s := range e.joins {
 		s.left.Store(true)
 		_ = s.cur.sub.Unsubscribe() // a closed connection has ended it already

@@ -11,11 +11,16 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// fullPatience is how long a reader of a queue that hands out no more waits for what comes again all the same.
-const fullPatience = time.Second
+const (
+	// fullPatience is how long a reader of a queue that hands out no more waits for what comes again all the same.
+	fullPatience = time.Second
+	// emptyPatience is how long a reader of an empty queue waits. The broker confirms a message to its sender before it
+	// tells the queue, so that one who reads just after would be told that there is none.
+	emptyPatience = 25 * time.Millisecond
+)
 
-// ReadDirect takes up to limit direct messages that wait for this principal now, and returns at once when none does: for
-// programs that look and go. The caller settles each one when it has dealt with it; what is not settled, because the
+// ReadDirect takes up to limit direct messages that wait for this principal now, and returns after 25 ms when none does:
+// for programs that look and go. The caller settles each one when it has dealt with it; what is not settled, because the
 // program ended before, waits again after the ack wait. Limit 0 means 256, the most. more says that there may be more.
 //
 // Errors are those of HandleDirect; already-exists when the endpoint handles its direct messages; resource-exhausted when
@@ -43,14 +48,12 @@ func (e *Endpoint) ReadDirect(ctx context.Context, limit int) (messages []*Deliv
 		q.terms = now // before anything of it was shown
 	}
 	q.learn(now)
-	full := now.full()
-	if full {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, fullPatience)
-		defer cancel()
+	patience := emptyPatience
+	if now.full() {
+		patience = fullPatience
 	}
-	messages, more, err = q.take(ctx, l, limit)
-	if len(messages) == 0 && full {
+	messages, more, err = q.take(ctx, l, limit, patience)
+	if len(messages) == 0 && err == nil && now.full() {
 		return nil, false, wire.Errorf(wire.CodeResourceExhausted,
 			"read direct messages: %d of at most %d are handed out and not settled; they come again after their ack wait", now.pending, now.maxPending)
 	}
@@ -74,8 +77,9 @@ func (e *Endpoint) reader() (*queue, *link, error) {
 	return e.inbox, l, nil
 }
 
-// take asks for messages once, and returns when the broker has sent what it had. It runs with q.run held.
-func (q *queue) take(ctx context.Context, l *link, limit int) (messages []*Delivery, more bool, err error) {
+// take asks for messages once, and returns when the broker has sent what it had, or had nothing for the time of patience.
+// It runs with q.run held.
+func (q *queue) take(ctx context.Context, l *link, limit int, patience time.Duration) (messages []*Delivery, more bool, err error) {
 	a := act{"read messages of queue", q.durable, subjectConsumerNext + q.stream + "." + q.durable, "queue " + q.durable}
 	answers := make(chan *nats.Msg, limit+1)
 	inbox := l.nc.NewInbox()
@@ -84,7 +88,7 @@ func (q *queue) take(ctx context.Context, l *link, limit int) (messages []*Deliv
 		return nil, false, q.e.failure(a, err, false)
 	}
 	defer func() { _ = sub.Unsubscribe() }() // a closed connection has ended it already
-	body := `{"batch":` + strconv.Itoa(limit) + `,"no_wait":true}`
+	body := `{"batch":` + strconv.Itoa(limit) + `,"no_wait":true,"expires":` + strconv.FormatInt(int64(patience), 10) + `}`
 	if err := l.nc.PublishRequest(a.subject, inbox, []byte(body)); err != nil {
 		return nil, false, q.e.failure(a, err, false)
 	}

@@ -45,6 +45,7 @@ func TestReadDirect(t *testing.T) {
 		first, process := w.mortal(endpoint.Static(creds), endpoint.Options{})
 		read(first, 0, "[]", false)
 		fill(t, sender, bob, 5)
+		synctest.Wait() // what waits is counted by the queue, a moment after the stream has stored it
 		for _, d := range read(first, 2, "[0 1]", true) {
 			check(t, "ack", d.Ack(t.Context()), nil)
 		}
@@ -115,28 +116,33 @@ func TestReadDirectRefusals(t *testing.T) {
 
 // What breaks the contract, and what was shown before, is not shown; reading goes on.
 func TestReadDirectChecks(t *testing.T) {
-	w := newWorld(t)
-	creds, mallory := w.user("bob"), w.user("mallory")
-	w.durables(creds)
-	events := newJournal[endpoint.Event]()
-	ep := w.connect(creds, &endpoint.Options{OnEvent: events.add})
-	raw := w.raw(mallory)
-	defer shut(raw)
-	from := mallory.Identity().Principal
-	subject := must(wire.DirectSubject(lab, bob, from))(t)
-	m := &wire.Message{ID: "one", TS: 1, Space: lab, From: wire.EndpointRef{ID: from.String(), Name: "x"}, To: bob.String(), Parts: []wire.Part{wire.Text("x")}}
-	body := must(m.AppendJSON(nil))(t)
-	w.publish(raw, subject, nil, []byte("no message"))
-	w.publish(raw, subject, nil, body)
-	w.publish(raw, subject, nil, body)
-	all, more, err := ep.ReadDirect(t.Context(), 0)
-	if err != nil || more || bodies(all) != "[x]" {
-		t.Fatalf("read %s, more %t, %v", bodies(all), more, err)
-	}
-	check(t, "ack", all[0].Ack(t.Context()), nil)
-	wantEvent[endpoint.EventDropped](t, events, nil)
-	w.publish(raw, subject, nil, body)
-	if all, more, err := ep.ReadDirect(t.Context(), 0); err != nil || more || len(all) != 0 {
-		t.Errorf("a copy: read %s, more %t, %v", bodies(all), more, err)
-	}
+	bubbled(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		creds, mallory := w.user("bob"), w.user("mallory")
+		w.durables(creds)
+		events := newJournal[endpoint.Event]()
+		ep := w.connect(creds, &endpoint.Options{OnEvent: events.add})
+		raw := w.raw(mallory)
+		defer shut(raw)
+		from := mallory.Identity().Principal
+		subject := must(wire.DirectSubject(lab, bob, from))(t)
+		m := &wire.Message{ID: "one", TS: 1, Space: lab, From: wire.EndpointRef{ID: from.String(), Name: "x"}, To: bob.String(), Parts: []wire.Part{wire.Text("x")}}
+		body := must(m.AppendJSON(nil))(t)
+		w.publish(raw, subject, nil, []byte("no message"))
+		w.publish(raw, subject, nil, body)
+		w.publish(raw, subject, nil, body)
+		synctest.Wait() // what waits is counted by the queue, a moment after the stream has stored it
+		all, more, err := ep.ReadDirect(t.Context(), 0)
+		if err != nil || more || bodies(all) != "[x]" {
+			t.Fatalf("read %s, more %t, %v", bodies(all), more, err)
+		}
+		check(t, "ack", all[0].Ack(t.Context()), nil)
+		wantEvent[endpoint.EventDropped](t, events, nil)
+		w.publish(raw, subject, nil, body)
+		synctest.Wait()
+		if all, more, err := ep.ReadDirect(t.Context(), 0); err != nil || more || len(all) != 0 {
+			t.Errorf("a copy: read %s, more %t, %v", bodies(all), more, err)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -38,6 +39,8 @@ type link struct {
 	creds    atomic.Pointer[trust.Credentials] // presented at the next reconnect; nil in open mode
 	inbox    string                            // prefix of answers, with the final dot
 	dialer   *dialer                           // nil for an in-process connection
+	at       *dial.Locator                     // where the broker is now; nil for where it was
+	looking  sync.WaitGroup                    // of it
 	closed   chan struct{}                     // closed when nc has ended and its callbacks have run
 	replaced chan struct{}                     // closed when the endpoint has another link
 	refused  atomic.Int32                      // refusals of the credential since the last success; lengthens the pauses
@@ -389,6 +392,7 @@ func (l *link) close() {
 	}
 	l.nc.Close()
 	<-l.closed
+	l.looking.Wait()
 }
 
 // Statuses that the broker puts into headers instead of a body.

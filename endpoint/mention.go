@@ -34,6 +34,17 @@ type mentions struct {
 // Errors: already-exists when the mentions are handled already; unavailable or deadline-exceeded when the broker did not
 // answer; [ErrClosed]. It panics on a nil handler.
 func (e *Endpoint) HandleMentions(ctx context.Context, fn func(*Delivery)) error {
+	return e.handleMentions(ctx, fn, false)
+}
+
+// HandleMentionsManual is [Endpoint.HandleMentions] of a program that says when a mention is handled, with [Delivery.Ack] and
+// its like, as JoinOptions.Manual lets it for a membership: what was shown and is not settled comes again in the next process.
+// At most 254 may be unsettled; then no more are shown until one is. Either of the two may be called, once.
+func (e *Endpoint) HandleMentionsManual(ctx context.Context, fn func(*Delivery)) error {
+	return e.handleMentions(ctx, fn, true)
+}
+
+func (e *Endpoint) handleMentions(ctx context.Context, fn func(*Delivery), manual bool) error {
 	if fn == nil {
 		panic("endpoint: HandleMentions needs a handler")
 	}
@@ -54,7 +65,7 @@ func (e *Endpoint) HandleMentions(ctx context.Context, fn func(*Delivery)) error
 	m := &mentions{}
 	sub := e.subscription("", subject, nil)
 	sub.verb = "hear of mentions"
-	m.backlog = newBacklog(e, m, sub, fn, false)
+	m.backlog = newBacklog(e, m, sub, fn, manual)
 	sub.take, sub.again = m.hear, m.moved
 	err = e.admit(ctx, sub)
 	if errors.Is(err, wire.ErrPermissionDenied) {
@@ -117,6 +128,9 @@ func (m *mentions) give(ctx context.Context, p *wire.PulledMessage) error {
 		return nil
 	}
 	d.Sequence, d.Mentioned, d.Replayed = p.Stored, true, !m.fresh
+	if err := m.room(ctx); err != nil {
+		return err
+	}
 	if m.showOnce(ctx, d) {
 		return ctx.Err()
 	}

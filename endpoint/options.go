@@ -42,6 +42,11 @@ type Options struct {
 	// Open connects without a credential to a broker in open mode. It excludes a Source.
 	Open *Open
 
+	// Locate says where the broker listens now, nats://host:port or tls://host:port and "" for nowhere: then no attempt is made. It is asked
+	// before every attempt to connect, while the connection is away twice a second and else every five seconds, so that the endpoint finds
+	// a broker that was started again on another port. An address without the encryption of the first, or with plaintext to another
+	// machine, is not used; a certificate is checked for the host of the first. It may be nil, must neither block for long nor use the endpoint, and wants one address in Connect.
+	Locate func() string
 	// InProcess connects to a broker in this process instead of an address.
 	InProcess nats.InProcessConnProvider
 	// TLS is used with tls:// addresses. Nil means the system's roots, or those of CAFile.
@@ -72,6 +77,8 @@ type Options struct {
 	// RoleLimit is how many role messages may be unsettled after their handler returned before no more are
 	// taken from the role's queue: the others are left to other holders of the role. Default 1.
 	RoleLimit int
+	// DirectLimit is the same of direct messages: those beyond it wait with the broker. Default 0, any number.
+	DirectLimit int
 	// MaxAttempts is how often a direct or role message is given to its handler before a panic or a Nak makes it a dead
 	// letter. Only this endpoint's own tries count; the broker's bound of 20 deliveries, to whomever, stands above it.
 	// Default 10.
@@ -147,7 +154,7 @@ func (o *Options) check(src Source) error {
 		return bad("kind %q is neither %q nor %q", o.Kind, wire.CardAgent, wire.CardEndpoint)
 	case o.ConnectTimeout < 0 || o.RequestTimeout < 0 || o.CloseTimeout < 0:
 		return bad("a timeout is negative")
-	case o.DedupSize < 0 || o.LiveBacklog < 0 || o.RoleLimit < 0 || o.MaxAttempts < 0:
+	case o.DedupSize < 0 || o.LiveBacklog < 0 || o.RoleLimit < 0 || o.DirectLimit < 0 || o.MaxAttempts < 0:
 		return bad("a size is negative")
 	case o.TLS != nil && o.CAFile != "":
 		return bad("TLS and CAFile exclude each other")

@@ -48,6 +48,16 @@ func (e *Endpoint) SetAttention(ctx context.Context, attention string) error {
 	return e.setPresence(ctx, func(p *wire.Presence) { p.Attention = attention })
 }
 
+// SetCondition says what the program that the endpoint works for reported, such as a rate limit; nil says that it is over. It
+// returns when the broker has it.
+func (e *Endpoint) SetCondition(ctx context.Context, c *wire.Condition) error {
+	if c != nil {
+		kept := *c
+		c = &kept
+	}
+	return e.setPresence(ctx, func(p *wire.Presence) { p.Condition = c })
+}
+
 func (e *Endpoint) setPresence(ctx context.Context, change func(*wire.Presence)) error {
 	if _, err := e.current(); err != nil {
 		return err

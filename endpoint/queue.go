@@ -70,7 +70,8 @@ const (
 )
 
 // HandleDirect receives the direct messages to this principal, from the oldest one that was not acknowledged. It may be
-// called once. The queue exists on the broker already; HandleDirect checks that before it returns.
+// called once. The queue exists on the broker already; HandleDirect checks that before it returns. While
+// Options.DirectLimit messages are unsettled after their handler returned, no more are taken.
 //
 // Errors: not-found when the broker has no such queue; permission-denied when the credential has no right to it;
 // already-exists when the messages are handled already; unavailable, deadline-exceeded; [ErrClosed]. It panics on a nil
@@ -81,7 +82,8 @@ func (e *Endpoint) HandleDirect(ctx context.Context, fn func(*Delivery)) error {
 
 func (e *Endpoint) directQueue() *queue {
 	return e.newQueue(queueOf{
-		kind: wire.KindDirect, stream: e.directStream, durable: wire.DirectDurable(e.identity.Lifecycle), window: directWindow,
+		kind: wire.KindDirect, stream: e.directStream, durable: wire.DirectDurable(e.identity.Lifecycle),
+		limit: e.opts.DirectLimit, window: directWindow,
 	})
 }
 

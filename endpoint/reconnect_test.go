@@ -1,8 +1,10 @@
 package endpoint_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"sync"
@@ -23,7 +25,12 @@ type proxy struct {
 	tb     testing.TB
 	ln     net.Listener
 	target string
-	deaf   atomic.Bool // what the broker says is lost
+	deaf   atomic.Bool   // what the broker says is lost
+	refuse atomic.Bool   // it is a broker that lets nobody in
+	lax    atomic.Bool   // it is a broker that asks nobody who they are, and takes everything
+	lies   atomic.Bool   // it is one that asks, and takes everything
+	met    chan struct{} // a token for each connection since it is one of these
+	told   atomic.Int32  // lines beyond the greeting that those said to a lax one
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
@@ -33,7 +40,7 @@ type proxy struct {
 
 func newProxy(tb testing.TB, target string) *proxy {
 	tb.Helper()
-	p := &proxy{tb: tb, ln: must(net.Listen("tcp", "127.0.0.1:0"))(tb), target: target, ends: map[net.Conn]bool{}}
+	p := &proxy{tb: tb, ln: must(net.Listen("tcp", "127.0.0.1:0"))(tb), target: target, ends: map[net.Conn]bool{}, met: make(chan struct{}, 1024)}
 	p.wg.Go(p.accept)
 	tb.Cleanup(func() {
 		p.ln.Close()
@@ -49,6 +56,14 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
+		if p.refuse.Load() || p.lax.Load() || p.lies.Load() {
+			p.mu.Lock()
+			p.conns = append(p.conns, client) // nats.go does not close what it was refused on
+			p.mu.Unlock()
+			p.met <- struct{}{}
+			p.wg.Go(func() { p.stranger(client, p.lax.Load(), p.lies.Load()) })
+			continue
+		}
 		broker, err := net.Dial("tcp", p.target)
 		if err != nil {
 			client.Close()
@@ -60,6 +75,30 @@ func (p *proxy) accept() {
 		p.mu.Unlock()
 		p.wg.Go(func() { p.pump(broker, client, nil) })
 		p.wg.Go(func() { p.pump(client, broker, &p.deaf) })
+	}
+}
+
+// stranger is a broker of somebody else.
+func (p *proxy) stranger(client net.Conn, lax, lies bool) {
+	defer func() { _ = client.Close() }()
+	if lax {
+		_, _ = io.WriteString(client, "INFO {\"max_payload\":1048576,\"proto\":1,\"headers\":true}\r\n")
+	} else {
+		_, _ = io.WriteString(client, "INFO {\"max_payload\":1048576,\"proto\":1,\"headers\":true,\"auth_required\":true,\"nonce\":\"x\"}\r\n")
+	}
+	lines := bufio.NewScanner(client)
+	for lines.Scan() {
+		if lax {
+			p.told.Add(1)
+		}
+		switch {
+		case lines.Text() != "PING":
+		case !lax && !lies:
+			_, _ = io.WriteString(client, "-ERR 'Authorization Violation'\r\n")
+			return
+		default:
+			_, _ = io.WriteString(client, "PONG\r\n")
+		}
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 const (
 	renewRetryMin = time.Second
 	renewRetryMax = time.Minute
+	// Those after a refusal that only a person can change. The address it comes from is spared, and so is whoever reads along.
+	finalFirst = 5 * time.Second
+	finalLast  = 5 * time.Minute
 	// settling is how long both links receive. The broker may have decided whom a message goes to and be about to send
 	// it while the new subscription is made and the old one ended; and the other brokers of a cluster learn about
 	// the new one a little later.
@@ -21,6 +24,9 @@ const (
 	// winding bounds how long the old link waits for messages that were asked for: a request for them stands no longer.
 	winding = pullExpires + time.Second
 )
+
+// errOtherLife means that the name belongs to another life now.
+var errOtherLife = errors.New("another life")
 
 // errNotNewer means that the source still has the credential in use.
 var errNotNewer = wire.Errorf(wire.CodeUnavailable, "renew credential: the source has no newer one")
@@ -45,9 +51,14 @@ func (e *Endpoint) renewal(ctx context.Context) {
 		wait := e.untilRenewal()
 		if err != nil {
 			attempt++
-			if wait = e.renewPause(attempt); e.link.Load().nc.IsClosed() {
+			wait = e.renewPause(attempt)
+			switch {
+			case final(err) && !e.Connected(): // only a person can change it
+				wait = min(finalFirst<<min(attempt-1, 6), finalLast)
+			case e.link.Load().nc.IsClosed():
 				wait = min(wait, delayLast) // this is a reconnect
 			}
+			wait = max(wait, asked(err))
 			ev := EventRenewalFailed{Err: err, Attempt: attempt, Wait: wait}
 			if c := e.credentials(); c != nil {
 				ev.Expires = c.Identity().Expires
@@ -58,6 +69,27 @@ func (e *Endpoint) renewal(ctx context.Context) {
 		}
 		clock.Reset(wait)
 	}
+}
+
+// final reports whether the source was refused for a reason that time does not change: somebody took rights away, or has to give
+// them.
+func final(err error) bool {
+	switch trust.ReasonOf(err) {
+	case trust.ReasonNotGranted, trust.ReasonRevoked, trust.ReasonGrantExpired, trust.ReasonExceedsParent, trust.ReasonParent, trust.ReasonScope,
+		trust.ReasonView, trust.ReasonActorToken, trust.ReasonIssuer, trust.ReasonAudience, trust.ReasonSubject, trust.ReasonStaticMode:
+		return true
+	}
+	return errors.Is(err, errOtherLife)
+}
+
+// asked is how long whoever refused asked to be left alone, zero when it did not.
+func asked(err error) time.Duration {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		return 0
+	}
+	seconds, _ := e.Details["retryAfter"].(float64)
+	return time.Duration(min(max(seconds, 0), finalLast.Seconds()) * float64(time.Second))
 }
 
 // untilRenewal is how long the credential in use needs no renewal.
@@ -92,7 +124,7 @@ func (e *Endpoint) restore(ctx context.Context) error {
 	}
 	cur := l.creds.Load()
 	now := time.Now()
-	due, refused := !now.Before(cur.RenewAt()), l.refused.Load() > 0
+	due, refused := !now.Before(cur.RenewAt()), l.refused.Load() > tolerated(cur)
 	if !gone && !due && !refused {
 		return nil
 	}
@@ -115,6 +147,15 @@ func (e *Endpoint) restore(ctx context.Context) error {
 		return nil
 	}
 	return wire.Errorf(wire.CodeUnavailable, "renew credential: the broker cannot be reached")
+}
+
+// tolerated is how many refusals in a row say nothing about a credential. Who shows a bearer is also refused while nobody decides about
+// it, as right after the broker came back: were everybody to ask for another at once, the allowance of the person would be spent on nothing.
+func tolerated(c *trust.Credentials) int32 {
+	if c.Token() != "" {
+		return 1
+	}
+	return 0
 }
 
 // enrolAgain makes the queues of an open space anew after one was lost: the broker drops them when nobody reads for long.
@@ -142,8 +183,11 @@ func (e *Endpoint) newer(ctx context.Context, cur *trust.Credentials, refused bo
 		return nil, wire.Errorf(wire.CodeUnauthenticated, "renew credential: the source has none")
 	}
 	was, id := cur.Identity(), next.Identity()
-	if next.JWT() == cur.JWT() {
+	if next.Same(cur) {
 		return nil, errNotNewer
+	}
+	if was.Space == id.Space && was.Principal == id.Principal && was.UID != id.UID {
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "renew credential: %q was granted anew and has begun another life (%w); this one is over, connect again", id.Principal, errOtherLife)
 	}
 	for _, same := range []struct {
 		what, was, is string
@@ -155,7 +199,7 @@ func (e *Endpoint) newer(ctx context.Context, cur *trust.Credentials, refused bo
 		{"inbox", was.Inbox, id.Inbox},
 	} {
 		if same.was != same.is {
-			return nil, wire.Errorf(wire.CodeFailedPrecondition, "renew credential: its %s is %q, not %q", same.what, same.is, same.was)
+			return nil, wire.Errorf(wire.CodeFailedPrecondition, "renew credential: its %s is %q, not %q; connect again to go on as that", same.what, same.is, same.was)
 		}
 	}
 	if later := id.Expires.After(was.Expires) || refused && !id.IssuedAt.Before(was.IssuedAt); !later {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -43,10 +44,13 @@ func parseServer(addr string, o *Options) (server, error) {
 		switch {
 		case u.Scheme == "tls" || o.TLS != nil || o.CAFile != "":
 			secure++
-		case !loopback(u.Hostname()):
+		case !dial.Loopback(u.Hostname()):
 			outside = u.Host
 		}
 		urls = append(urls, u.String())
+	}
+	if o.Locate != nil && len(urls) > 1 {
+		return server{}, wire.Errorf(wire.CodeBadRequest, "check broker address %q: Locate wants one", addr)
 	}
 	s := server{urls: strings.Join(urls, ","), text: strings.Join(urls, ",")}
 	switch {
@@ -55,11 +59,12 @@ func parseServer(addr string, o *Options) (server, error) {
 	case secure > 0:
 		var err error
 		s.tls, err = tlsConfig(o)
+		s.fixed = o.Locate != nil
 		return s, err
 	case outside != "" && !o.AllowPlaintext:
 		return server{}, wire.Errorf(wire.CodeFailedPrecondition, "connect to broker %q: plaintext outside loopback is refused, use tls://", outside)
 	}
-	s.fixed = !o.AllowPlaintext
+	s.fixed = !o.AllowPlaintext || o.Locate != nil
 	return s, nil
 }
 
@@ -89,15 +94,6 @@ func parseAddress(s string) (*url.URL, error) {
 		u.Host = net.JoinHostPort(u.Hostname(), "4222")
 	}
 	return u, nil
-}
-
-// loopback reports whether a host cannot be outside this machine. A name other than localhost can.
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 func tlsConfig(o *Options) (*tls.Config, error) {
