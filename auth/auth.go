@@ -53,8 +53,12 @@ type Authority struct {
 	opts Options
 	log  *slog.Logger
 
-	mu       sync.Mutex // guards sessions
+	mu       sync.Mutex // guards the fields below
 	sessions map[wire.Space]*slot
+	folds    map[wire.Space]*Denials
+
+	queues queueCache
+	pace   pace
 }
 
 // New returns an authority over the records of m. It panics when m, ctl or dial is nil: an authority that
@@ -63,7 +67,7 @@ func New(m *mint.Authority, ctl Control, dial Dialer, opts *Options) *Authority 
 	if m == nil || ctl == nil || dial == nil {
 		panic("auth: New needs a mint, a control and a dialer")
 	}
-	a := &Authority{mint: m, ctl: ctl, dial: dial, sessions: map[wire.Space]*slot{}}
+	a := &Authority{mint: m, ctl: ctl, dial: dial, sessions: map[wire.Space]*slot{}, folds: map[wire.Space]*Denials{}}
 	if opts != nil {
 		a.opts = *opts
 	}
@@ -84,13 +88,21 @@ func (a *Authority) Mint() *mint.Authority { return a.mint }
 // Close ends the connections that the authority holds. It is idempotent; a later call connects again.
 func (a *Authority) Close() error {
 	a.mu.Lock()
+	folds := slices.Collect(maps.Values(a.folds))
+	clear(a.folds)
+	a.mu.Unlock()
+	var err error
+	for _, d := range folds {
+		err = errors.Join(err, d.Close()) // over sessions that are still open
+	}
+	a.mu.Lock()
 	slots := slices.Collect(maps.Values(a.sessions))
 	clear(a.sessions)
 	a.mu.Unlock()
 	for _, sl := range slots {
 		sl.close()
 	}
-	return nil
+	return err
 }
 
 // Issue grants a principal and returns its first credential.
@@ -115,18 +127,17 @@ func (a *Authority) issue(ctx context.Context, req Request) (creds *trust.Creden
 	if err != nil {
 		return nil, ref, fmt.Errorf("issue credential for %q: %w", req.Actor, err)
 	}
-	plan, err := a.plan(ctx, ses, req)
+	if err := a.forFiles(ctx, req); err != nil {
+		return nil, ref, err
+	}
+	plan, creds, err := a.stand(ctx, ses, req)
+	if req.reuse && (errors.Is(err, wire.ErrExists) || errors.Is(err, wire.ErrConflict)) {
+		plan, creds, err = a.stand(ctx, ses, req) // another command of the same person may have been first; its grant serves both
+	}
 	if err != nil {
 		return nil, ref, err
 	}
-	creds, err = a.mint.User(ctx, mint.UserRequest{
-		Space: req.Space, Profile: req.Profile, Principal: plan.grant.Principal(), UID: plan.grant.UID, Role: plan.grant.Role,
-		Subscribe: plan.grant.AllowSubscribe, Publish: plan.grant.AllowPublish, Commands: plan.grant.Scope, TTL: req.TTL,
-	})
-	if err != nil { // what cannot be minted leaves no grant
-		return nil, ref, err
-	}
-	if err := a.activate(ctx, ses, req.Space, &plan); err != nil {
+	if err := makeQueues(ctx, ses, req.Space, plan.grant); err != nil {
 		return nil, ref, err
 	}
 	id := creds.Identity()
@@ -134,16 +145,56 @@ func (a *Authority) issue(ctx context.Context, req Request) (creds *trust.Creden
 		return nil, ref, fmt.Errorf("log credential of %q: %w", id.Principal, err)
 	}
 	if plan.grant.Refusing != 0 {
-		if ref, err = a.refuseEarlier(ctx, ses, req.Space, plan.grant); err != nil {
+		if ref, err = a.refuseEarlier(ctx, ses, req.Space, plan.grant, ses.grants.Update); err != nil {
 			return nil, ref, err
 		}
 	}
 	if err := a.release(ctx, ses, plan); err != nil {
 		return nil, ref, err
 	}
+	if err := a.forFiles(ctx, req); err != nil { // a switch refuses what was issued before it, and this may be later
+		return nil, ref, err
+	}
+	if plan.write || !req.reuse { // what a person's own commands mint for themselves is in the issuance log alone
+		a.audit(ctx, req.Space, change{action: plan.action(), target: plan.grant.Lifecycle(), detail: fmt.Sprintf("credential of profile %s until %s", id.Profile, id.Expires.Format(time.RFC3339))})
+	}
 	a.log.InfoContext(ctx, "credential issued", logkey.Space, req.Space, logkey.Principal, plan.grant.Principal().String(),
-		logkey.Profile, string(req.Profile), logkey.Expires, id.Expires)
+		logkey.Profile, string(id.Profile), logkey.Expires, id.Expires)
 	return creds, ref, nil
+}
+
+// stand makes a credential and has the grant written that it stands under.
+func (a *Authority) stand(ctx context.Context, ses *session, req Request) (plan, *trust.Credentials, error) {
+	p, err := a.plan(ctx, ses, req)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	profile, err := req.minted(p.grant)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	creds, err := a.mint.User(ctx, mint.UserRequest{
+		Space: req.Space, Profile: profile, Principal: p.grant.Principal(), UID: p.grant.UID, Role: p.grant.Role,
+		Subscribe: p.grant.AllowSubscribe, Publish: p.grant.AllowPublish, Commands: trust.ScopeCommands(p.grant.Scope),
+		Spawns: profile == trust.Agent && trust.Spawns(p.grant.Scope), TTL: req.TTL,
+	})
+	if err != nil { // what cannot be minted leaves no grant
+		return plan{}, nil, err
+	}
+	if err := a.activate(ctx, ses, req.Space, &p); err != nil {
+		return plan{}, nil, err
+	}
+	return p, creds, nil
+}
+
+// forFiles refuses what only spaces have that hand out credential files.
+func (a *Authority) forFiles(ctx context.Context, req Request) error {
+	people, err := a.People(ctx, req.Space)
+	if err == nil && people {
+		return trust.Deny(wire.CodeFailedPrecondition, trust.ReasonUserMode,
+			"space %q signs people in and hands out no credential files; the operator runs: cotal actor grant %s --sub <id>, and they run: cotal login", req.Space, req.Actor)
+	}
+	return err
 }
 
 // plan is the grant under which a credential will stand and how to write it.
@@ -152,6 +203,19 @@ type plan struct {
 	rev   uint64 // of the grant as it is stored; 0 when there is none
 	write bool   // the grant is not stored as it is here
 	begin bool   // it begins a life, whose queue starts at the present frontier
+}
+
+// action names for the record what the plan does.
+func (p plan) action() string {
+	switch {
+	case p.begin:
+		return space.ActionGrant
+	case p.grant.Refusing != 0:
+		return space.ActionNarrow
+	case p.write:
+		return space.ActionWiden
+	}
+	return space.ActionRenew
 }
 
 // plan decides what grant the request leads to, and writes nothing.
@@ -167,7 +231,7 @@ func (a *Authority) plan(ctx context.Context, ses *session, req Request) (plan, 
 	case absent:
 		return plan{grant: req.newGrant(a.opts.By), write: true, begin: true}, nil
 	case have.State == trust.GrantRetiring:
-		return plan{}, wire.Errorf(wire.CodeFailedPrecondition, "issue credential for %q: its last life is still being retired; revoke it again to finish", p)
+		return plan{}, wire.Errorf(wire.CodeFailedPrecondition, "issue credential for %q: its last life is still being retired; finish that with: %s", p, RevokeCommand(have))
 	case have.State == trust.GrantActive && !req.Renew && !req.reuse:
 		return plan{}, wire.Errorf(wire.CodeAlreadyExists, "issue credential for %q: the name is active in space %q", p, req.Space)
 	case have.State == trust.GrantActive:
@@ -181,7 +245,7 @@ func (a *Authority) plan(ctx context.Context, ses *session, req Request) (plan, 
 	return plan{grant: next, rev: rev, write: true, begin: true}, nil
 }
 
-// activate writes the grant of the plan and makes sure that its durables exist.
+// activate writes the grant of the plan.
 func (a *Authority) activate(ctx context.Context, ses *session, s wire.Space, pl *plan) (err error) {
 	p := pl.grant.Principal()
 	if pl.begin {
@@ -198,10 +262,27 @@ func (a *Authority) activate(ctx context.Context, ses *session, s wire.Space, pl
 	if err != nil {
 		return fmt.Errorf("write grant of %q: %w", p, err)
 	}
-	if err := space.EnsureQueues(ctx, ses.js, s, queues(pl.grant)); err != nil {
+	return nil
+}
+
+// makeQueues makes sure of the queues of a grant. It looks at the grant once more when they are made: whoever ended the life
+// before that may have looked for queues before they were there, and nobody would look again.
+func makeQueues(ctx context.Context, ses *session, s wire.Space, g trust.Grant) error {
+	p := g.Principal()
+	if err := space.EnsureQueues(ctx, ses.js, s, queues(g)); err != nil {
 		return fmt.Errorf("create durables of %q: %w", p, err)
 	}
-	return nil
+	now, _, err := ses.grants.Get(ctx, p)
+	if err != nil {
+		return fmt.Errorf("read grant of %q again: %w", p, err)
+	}
+	if now.UID == g.UID && now.State == trust.GrantActive {
+		return nil
+	}
+	if err := space.RemoveDurables(context.WithoutCancel(ctx), ses.js, s, g.Lifecycle()); err != nil {
+		return fmt.Errorf("remove durables of %q, whose life has ended: %w", p, err)
+	}
+	return trust.Deny(wire.CodeConflict, trust.ReasonSuperseded, "the life of %q was ended meanwhile; nothing was handed out", p)
 }
 
 func queues(g trust.Grant) space.Queues {
@@ -211,6 +292,9 @@ func queues(g trust.Grant) space.Queues {
 // Restore makes the queues of active grants that the broker has lost, and returns for how many. A node calls it
 // when the one before it did not end in order: a power cut can take a queue and leave the grant.
 func (a *Authority) Restore(ctx context.Context, s wire.Space) (int, error) {
+	if people, err := a.People(ctx, s); err != nil || people {
+		return 0, err // queues of people are made when they connect
+	}
 	ses, err := a.session(ctx, s)
 	if err != nil {
 		return 0, fmt.Errorf("restore queues of space %q: %w", s, err)

@@ -216,6 +216,44 @@ func TestRevokeKey(t *testing.T) {
 	}
 }
 
+// TestPersonalAtOnce has the first commands of a person run at the same time, before the name was granted and after it was revoked: each
+// gets a credential, and all are of one life.
+func TestPersonalAtOnce(t *testing.T) {
+	t.Parallel()
+	m := cotaltest.New(t, nil)
+	a := m.Node().Authority()
+	for round := range 10 {
+		name := fmt.Sprintf("rex_%d", round/2)
+		var mu sync.Mutex
+		lives := map[wire.UID]int{}
+		var wg sync.WaitGroup
+		begin := make(chan struct{})
+		for range 8 {
+			wg.Go(func() {
+				<-begin
+				creds, err := a.Personal(t.Context(), m.Space(), trust.Operator, name, 0)
+				if err != nil {
+					t.Errorf("round %d: %v", round, err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				lives[creds.Identity().UID]++
+			})
+		}
+		close(begin)
+		wg.Wait()
+		if len(lives) != 1 {
+			t.Errorf("round %d: lives %v, want one", round, lives)
+		}
+		if round%2 == 0 {
+			if _, err := a.Revoke(t.Context(), m.Space(), wire.Principal{Owner: wire.LocalOwner, Actor: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestPersonal shows that a person keeps one life over many short credentials, and never takes over a name that was
 // granted otherwise.
 func TestPersonal(t *testing.T) {

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ type Request struct {
 	Space wire.Space
 	// Actor is the name under owner "local"; required, [A-Za-z0-9_]{1,64}.
 	Actor string
-	// Profile defaults to agent.
+	// Profile defaults to agent, and with Renew to that of the grant.
 	Profile trust.Profile
 	// Role is the anycast role that the principal serves; empty for none.
 	Role string
@@ -22,6 +23,9 @@ type Request struct {
 	Subscribe, Publish []string
 	// Commands are further control commands, "<endpoint>.<command>". Empty means none.
 	Commands []string
+	// Capabilities are the other entries of a scope: trust.ScopeSpawn, and trust.ScopeRole of a role that agents below may have. Empty
+	// means none. Only an agent has them.
+	Capabilities []string
 	// Label is free text kept in the grant, at most 128 characters.
 	Label string
 	// TTL is the lifetime; 0 means the default of the profile.
@@ -41,10 +45,10 @@ func (r Request) withDefaults() (Request, error) {
 	if _, err := wire.ParseSpace(string(r.Space)); err != nil {
 		return r, err
 	}
-	if err := r.principal().Validate(); err != nil {
+	if err := grantable(r.principal()); err != nil {
 		return r, err
 	}
-	if r.Profile == "" {
+	if r.Profile == "" && !r.Renew {
 		r.Profile = trust.Agent
 	}
 	if r.kind == "" {
@@ -60,19 +64,60 @@ func (r Request) withDefaults() (Request, error) {
 			return r, err
 		}
 	}
+	for _, c := range r.Capabilities {
+		if c != trust.ScopeSpawn && !trust.IsScopeRole(c) {
+			return r, wire.Errorf(wire.CodeBadRequest, "check capability %.96q: not %q or role:<role>", c, trust.ScopeSpawn)
+		}
+		if err := trust.ValidateScope(c); err != nil {
+			return r, err
+		}
+	}
 	if len(r.Label) > wire.MaxName {
 		return r, wire.Errorf(wire.CodeBadRequest, "label has %d characters, limit %d", len(r.Label), wire.MaxName)
 	}
 	return r, nil
 }
 
+// minted is the profile of the credential under a grant. Grants of older versions do not say theirs.
+func (r Request) minted(g trust.Grant) (trust.Profile, error) {
+	p := cmp.Or(r.Profile, g.Profile)
+	switch {
+	case p == "":
+		return "", wire.Errorf(wire.CodeBadRequest, "renew credential for %q: its grant is of an earlier version, which did not keep the profile; name it", r.Actor)
+	case len(r.Capabilities) > 0 && p != trust.Agent:
+		return "", wire.Errorf(wire.CodeBadRequest, "issue credential for %q: profile %q has no capabilities", r.Actor, p)
+	}
+	return p, nil
+}
+
+// held is the profile that the grant keeps: what a person's own commands mint for themselves is of several.
+func (r Request) held() trust.Profile {
+	if r.kind != trust.KindStatic {
+		return ""
+	}
+	return r.Profile
+}
+
 func (r Request) newGrant(by string) trust.Grant {
 	p := r.principal()
 	return trust.Grant{
-		Ver: trust.GrantVersion, Owner: p.Owner, Actor: p.Actor, UID: wire.NewUID(), Epoch: 1, Kind: r.kind,
-		State: trust.GrantActive, Scope: slices.Clone(r.Commands), AllowSubscribe: slices.Clone(r.Subscribe),
+		Ver: trust.GrantVersion, Owner: p.Owner, Actor: p.Actor, UID: wire.NewUID(), Epoch: 1, Kind: r.kind, Profile: r.held(),
+		State: trust.GrantActive, Scope: slices.Concat(r.Commands, r.Capabilities), AllowSubscribe: slices.Clone(r.Subscribe),
 		AllowPublish: slices.Clone(r.Publish), Role: r.Role, Label: r.Label, CreatedAt: time.Now().UTC(), By: by,
 	}
+}
+
+// scope is what becomes of the scope of a grant: commands and capabilities that are named replace those that it has.
+func (r Request) scope(have []string) []string {
+	commands := trust.ScopeCommands(have)
+	capabilities := slices.DeleteFunc(slices.Clone(have), func(e string) bool { return slices.Contains(commands, e) })
+	if len(r.Commands) > 0 {
+		commands = r.Commands
+	}
+	if len(r.Capabilities) > 0 {
+		capabilities = r.Capabilities
+	}
+	return slices.Concat(commands, capabilities)
 }
 
 // merge applies the request to an active grant and says whether anything changed. A change begins a new epoch, so that a
@@ -90,9 +135,12 @@ func (r Request) merge(g trust.Grant) (trust.Grant, bool, error) {
 	}
 	set(&g.AllowSubscribe, r.Subscribe)
 	set(&g.AllowPublish, r.Publish)
-	set(&g.Scope, r.Commands)
+	set(&g.Scope, r.scope(g.Scope))
 	if r.Role != "" && r.Role != g.Role {
 		g.Role, changed = r.Role, true
+	}
+	if p := r.held(); p != "" && p != g.Profile {
+		g.Profile, changed = p, true
 	}
 	if r.Label != "" && r.Label != g.Label {
 		g.Label, changed = r.Label, true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -19,6 +20,7 @@ func (a *Authority) RotateKey(ctx context.Context, s wire.Space, p trust.Profile
 	if err != nil {
 		return err
 	}
+	a.audit(ctx, s, change{action: space.ActionRotate, detail: fmt.Sprintf("signing key of profile %s", p)})
 	a.log.InfoContext(ctx, "signing key rotated", logkey.Space, s, logkey.Profile, string(p))
 	return nil
 }
@@ -39,6 +41,7 @@ func (a *Authority) RetireKeys(ctx context.Context, s wire.Space, p trust.Profil
 		gone++
 	}
 	if gone > 0 {
+		a.audit(ctx, s, change{action: space.ActionRotate, detail: fmt.Sprintf("%d old signing keys of profile %s retired", gone, p)})
 		a.log.InfoContext(ctx, "signing keys retired", logkey.Space, s, logkey.Profile, string(p), logkey.Count, gone)
 	}
 	return gone, a.Push(ctx, s)
@@ -86,6 +89,7 @@ func (a *Authority) RotateOperatorKey(ctx context.Context) error {
 		if err := a.Push(ctx, s); err != nil {
 			return fmt.Errorf("rotate operator key: rotated, accounts not all pushed: %w", err)
 		}
+		a.audit(ctx, s, change{action: space.ActionRotate, detail: "operator signing key"})
 	}
 	if err := a.ctl.PutAccount(ctx, a.mint.SystemPublic(), a.mint.SystemJWT()); err != nil {
 		return fmt.Errorf("rotate operator key: rotated, system account not yet pushed: %w", err)

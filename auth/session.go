@@ -85,8 +85,13 @@ func (a *Authority) session(ctx context.Context, s wire.Space) (*session, error)
 func (a *Authority) forget(s wire.Space) {
 	a.mu.Lock()
 	sl, ok := a.sessions[s]
+	d := a.folds[s]
 	delete(a.sessions, s)
+	delete(a.folds, s)
 	a.mu.Unlock()
+	if d != nil {
+		_ = d.Close() // says in the log what it could not write
+	}
 	if ok {
 		sl.close()
 	}
@@ -125,11 +130,19 @@ func (a *Authority) open(ctx context.Context, s wire.Space, p trust.Profile) (*s
 // ServiceCredential mints a credential for a role of the deployment itself (delivery, authority, provisioner,
 // teardown, purger, undertaker, probe). Such roles carry no grant: the scoped signing key of the profile is their right.
 func (a *Authority) ServiceCredential(ctx context.Context, s wire.Space, p trust.Profile, ttl time.Duration) (*trust.Credentials, error) {
-	creds, err := a.mint.User(ctx, mint.UserRequest{
-		Space: s, Profile: p, Principal: wire.Principal{Owner: wire.LocalOwner, Actor: string(p)}, TTL: ttl,
-	})
+	return a.service(ctx, mint.UserRequest{Space: s, Profile: p, TTL: ttl})
+}
+
+// SupervisorCredential is [Authority.ServiceCredential] for a supervisor that serves as an instance; the broker holds it to that.
+func (a *Authority) SupervisorCredential(ctx context.Context, s wire.Space, instance string, ttl time.Duration) (*trust.Credentials, error) {
+	return a.service(ctx, mint.UserRequest{Space: s, Profile: trust.Supervisor, Instance: instance, TTL: ttl})
+}
+
+func (a *Authority) service(ctx context.Context, r mint.UserRequest) (*trust.Credentials, error) {
+	r.Principal = r.Profile.Principal()
+	creds, err := a.mint.User(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("mint %s credential of space %q: %w", p, s, err)
+		return nil, fmt.Errorf("mint %s credential of space %q: %w", r.Profile, r.Space, err)
 	}
 	return creds, nil
 }

@@ -1,0 +1,4 @@
+package auth
+
+// AgentRenew is what the command of that name does.
+var AgentRenew = (*Authority).agentRenew
