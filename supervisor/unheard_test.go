@@ -1,0 +1,74 @@
+package supervisor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cotal-go/cotal/supervisor"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// mute has seats that nobody reaches while set, and that end when they are asked by a signal.
+type mute struct {
+	*theatre
+	set   *atomic.Bool
+	asked *atomic.Int32
+}
+
+func (m mute) Open(ctx context.Context, dir string) (supervisor.Seat, error) {
+	if seat, err := m.theatre.Open(ctx, dir); err != nil || !m.set.Load() {
+		return seat, err
+	}
+	return nil, wire.Errorf(wire.CodeUnavailable, "dial unix %q: no such file", dir)
+}
+
+func (m mute) End(dir string) error {
+	m.mu.Lock()
+	s := m.seats[dir]
+	m.mu.Unlock()
+	if s == nil {
+		return errors.New("no seat")
+	}
+	m.asked.Add(1)
+	s.end(supervisor.Ending{Signal: "SIGTERM"})
+	s.th.mu.Lock()
+	s.gone = true
+	s.th.mu.Unlock()
+	return nil
+}
+
+// TestStopOfASeatThatCannotBeReached: an agent whose seat is not found at the start of its supervisor is ended all the same, at once, and
+// none is that nobody wants to end.
+func TestStopOfASeatThatCannotBeReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var set atomic.Bool
+		var asked atomic.Int32
+		s := newStand(t, func(o *supervisor.Options) { o.Seats = mute{o.Seats.(*theatre), &set, &asked} })
+		a, b := s.spawn(t, operator, named("a")).Agent, s.spawn(t, operator, named("b")).Agent
+		s.want(t, b.UID, wire.AgentReady, wire.ProcessRunning)
+		set.Store(true)
+		s.again(t)
+		time.Sleep(time.Hour)
+		if got := s.want(t, a.UID, wire.AgentStarting, wire.ProcessNone); !strings.Contains(got.Reason, "does not answer") || asked.Load() != 0 {
+			t.Errorf("its reason is %q, and %d were asked to end", got.Reason, asked.Load())
+		}
+		ctx, cancel := contextFor(t, 20*time.Second)
+		defer cancel()
+		begun := time.Now()
+		if _, err := s.Stop(ctx, operator, wire.StopRequest{UID: a.UID}); err != nil || time.Since(begun) > 2*time.Second {
+			t.Errorf("stop: %v after %v", err, time.Since(begun))
+		}
+		s.want(t, a.UID, wire.AgentExited, wire.ProcessExited)
+		set.Store(false)
+		time.Sleep(time.Minute)
+		s.want(t, b.UID, wire.AgentReady, wire.ProcessRunning)
+		if asked.Load() != 1 {
+			t.Errorf("%d seats were asked to end, want 1", asked.Load())
+		}
+	})
+}
