@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/auth"
+	"github.com/cotal-go/cotal/auth/oidc"
 	"github.com/cotal-go/cotal/broker"
 	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/secret"
@@ -27,6 +29,10 @@ type DialOptions struct {
 	TLS *tls.Config
 	// Space shapes streams and buckets that AddSpace of the client's Authority creates.
 	Space *space.Options
+	// Locate says where the broker listens now, nats://host:port or tls://host:port and "" for nowhere. It is asked before every attempt to
+	// connect, so that the client finds a broker that was started again on another port. It may be nil; it must not use the client, may be
+	// called once more after Close, and what it says is held to the rules of endpoint.Options.Locate.
+	Locate func() string
 	// By names who asks, for the grant records.
 	By string
 	// Logger may be nil.
@@ -39,9 +45,13 @@ type NodeClient struct {
 	url  string
 	opts DialOptions
 	mint *mint.Authority
-	nc   *nats.Conn // system account
-	ctl  *broker.Control
-	auth *auth.Authority
+	// store holds the trust records.
+	store secret.Store
+	ctl   *broker.Control
+	auth  *auth.Authority
+
+	mu sync.Mutex // guards nc
+	nc *nats.Conn // system account
 }
 
 // DialNode connects to the broker at url with the trust records of store.
@@ -49,7 +59,7 @@ type NodeClient struct {
 // Errors: not-found when store has no records; unauthenticated when the broker at url trusts another operator;
 // unavailable when nothing answers.
 func DialNode(ctx context.Context, url string, store secret.Store, opts *DialOptions) (*NodeClient, error) {
-	c := &NodeClient{url: url}
+	c := &NodeClient{url: url, store: store}
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -60,18 +70,14 @@ func DialNode(ctx context.Context, url string, store secret.Store, opts *DialOpt
 	if c.mint, err = mint.Open(ctx, store, nil); err != nil {
 		return nil, err
 	}
-	creds, err := c.mint.SystemUser(ctx, mint.SystemRequest{Kind: trust.SystemControl})
-	if err != nil {
-		return nil, err
-	}
-	if c.nc, err = c.connect(ctx, creds, "cotal"); err != nil {
+	if _, err = c.system(ctx); err != nil {
 		return nil, err
 	}
 	c.ctl, err = broker.Dial(ctx, url, systemSource(c.mint, trust.SystemControl), &broker.DialOptions{
-		TLS: c.opts.TLS, OperatorJWT: c.mint.OperatorJWT(), Logger: c.opts.Logger,
+		TLS: c.opts.TLS, Locate: c.opts.Locate, OperatorJWT: c.mint.OperatorJWT(), Logger: c.opts.Logger,
 	})
 	if err != nil {
-		c.nc.Close()
+		c.hangUp()
 		return nil, err
 	}
 	c.auth = auth.New(c.mint, c.ctl, c.Dial, &auth.Options{Logger: c.opts.Logger, Space: c.opts.Space, By: c.opts.By})
@@ -79,7 +85,17 @@ func DialNode(ctx context.Context, url string, store secret.Store, opts *DialOpt
 }
 
 func (c *NodeClient) connect(ctx context.Context, creds *trust.Credentials, name string) (*nats.Conn, error) {
-	return dial.Connect(ctx, dial.Options{URL: c.url, Creds: creds, Name: name, TLS: c.opts.TLS, Logger: c.opts.Logger})
+	return dial.Connect(ctx, c.dialing(creds, name, nil))
+}
+
+// dialing are the options of a connection; onError may be nil.
+func (c *NodeClient) dialing(creds *trust.Credentials, name string, onError func(*nats.Conn, error)) dial.Options {
+	return dial.Options{URL: c.url, Locate: c.opts.Locate, Creds: creds, Name: name, TLS: c.opts.TLS, Logger: c.opts.Logger, OnError: onError}
+}
+
+// server is the address of the broker.
+func (c *NodeClient) server() string {
+	return dial.NewLocator(c.url, c.opts.Locate).Now(c.url)
 }
 
 // Dial opens a connection to the broker with the given credentials.
@@ -108,6 +124,11 @@ func (c *NodeClient) Status(ctx context.Context) (Status, error) {
 //
 // Errors: not-found for a space that the records do not have; those of [broker.Control.Connections].
 func (c *NodeClient) Deliveries(ctx context.Context, name string) (int, error) {
+	return c.connected(ctx, name, trust.Delivery)
+}
+
+// connected counts the connections of a profile at a space.
+func (c *NodeClient) connected(ctx context.Context, name string, p trust.Profile) (int, error) {
 	account, err := c.mint.Account(ctx, wire.Space(name))
 	if err != nil {
 		return 0, err
@@ -118,7 +139,7 @@ func (c *NodeClient) Deliveries(ctx context.Context, name string) (int, error) {
 	}
 	n := 0
 	for _, conn := range all {
-		if profile, _, err := trust.Holder(conn.Tags); err == nil && profile == trust.Delivery {
+		if profile, _, err := trust.Holder(conn.Tags); err == nil && profile == p {
 			n++
 		}
 	}
@@ -131,14 +152,20 @@ func (c *NodeClient) AddSpace(ctx context.Context, name string) error {
 	return err
 }
 
+// SignIn is [Node.SignIn] of the remote node.
+func (c *NodeClient) SignIn(ctx context.Context, name string, pin oidc.Pin) error {
+	_, err := c.ask(ctx, verbSignIn, nodeRequest{V: 1, Name: name, Provider: &pin})
+	return err
+}
+
 // RemoveSpace is [Node.RemoveSpace] of the remote node.
 func (c *NodeClient) RemoveSpace(ctx context.Context, name string) error {
 	_, err := c.call(ctx, verbSpaceRemove, name)
 	return err
 }
 
-// Heal asks a node whose broker cannot store any more to start it again now, which the node otherwise does by itself within
-// half a minute after the disk has room. It returns before that has happened; see Status. It does nothing in good health.
+// Heal asks a node whose broker cannot store any more, or whose spaces cannot sign people in, to start that again now, which the
+// node otherwise does by itself: for the broker within half a minute after the disk has room. It returns before that has happened; see Status. It does nothing in good health.
 //
 // Errors: resource-exhausted while the disk is full.
 func (c *NodeClient) Heal(ctx context.Context) error {
@@ -156,23 +183,68 @@ func (c *NodeClient) Stop(ctx context.Context) error {
 func (c *NodeClient) Close() error {
 	_ = c.auth.Close()
 	_ = c.ctl.Close()
-	c.nc.Close()
+	c.hangUp()
 	return nil
+}
+
+// system returns a connection of the system account. One that was lost, because the broker is another or because its credential ended, is
+// replaced by one with a new credential.
+func (c *NodeClient) system(ctx context.Context) (*nats.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nc != nil && c.nc.IsConnected() {
+		return c.nc, nil
+	}
+	creds, err := c.mint.SystemUser(ctx, mint.SystemRequest{Kind: trust.SystemControl})
+	if err != nil {
+		return nil, err
+	}
+	nc, err := c.connect(ctx, creds, "cotal")
+	if err != nil {
+		return nil, err
+	}
+	if c.nc != nil {
+		c.nc.Close()
+	}
+	c.nc = nc
+	return nc, nil
+}
+
+func (c *NodeClient) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nc != nil {
+		c.nc.Close()
+	}
 }
 
 // call asks the node. Errors: unavailable with outcome not-executed when the broker runs but no node serves it;
 // deadline-exceeded with outcome unknown when ctx or the call limit ended first; else what the node answered.
 func (c *NodeClient) call(ctx context.Context, verb, name string) (json.RawMessage, error) {
+	return c.ask(ctx, verb, nodeRequest{V: 1, Name: name})
+}
+
+func (c *NodeClient) ask(ctx context.Context, verb string, req nodeRequest) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeCallLimit)
 	defer cancel()
-	body, err := json.Marshal(nodeRequest{V: 1, Name: name})
+	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, fmt.Errorf("write request: %w", err)
 	}
-	m, err := c.nc.RequestWithContext(ctx, trust.NodeSubject(verb), body)
+	nc, err := c.system(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask node for %s: %w", verb, err)
+	}
+	ctx, end := whileConnected(ctx, nc)
+	defer end()
+	m, err := nc.RequestWithContext(ctx, trust.NodeSubject(verb), body)
 	switch {
+	case errors.Is(context.Cause(ctx), errConnectionLost):
+		e := wire.Errorf(wire.CodeUnavailable, "ask node for %s: %w: ask what is there before asking again", verb, errConnectionLost)
+		e.Outcome = wire.OutcomeUnknown
+		return nil, e
 	case errors.Is(err, nats.ErrNoResponders):
-		e := wire.Errorf(wire.CodeUnavailable, "ask node for %s: the broker at %q runs without a node of these records", verb, c.url)
+		e := wire.Errorf(wire.CodeUnavailable, "ask node for %s: the broker at %q runs without a node of these records", verb, c.server())
 		e.Outcome = wire.OutcomeNotExecuted
 		return nil, e
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
@@ -193,6 +265,32 @@ func (c *NodeClient) call(ctx context.Context, verb, name string) (json.RawMessa
 		return nil, reply.Error
 	}
 	return reply.Data, nil
+}
+
+// errConnectionLost ends a call whose answer cannot come any more.
+var errConnectionLost = errors.New("the connection was lost before the answer came")
+
+// whileConnected returns a context that ends with ctx, or when nc is lost: the answer to what was asked on it is lost with it.
+func whileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	changed := nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	if !nc.IsConnected() {
+		cancel(errConnectionLost)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			cancel(errConnectionLost)
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+		nc.RemoveStatusListener(changed)
+	}
 }
 
 // wireError carries an error over the wire: our own codes as they are, anything else as internal.

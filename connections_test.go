@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,11 +55,11 @@ func TestRenewalsDoNotFlap(t *testing.T) {
 	cotaltest.Bubble(t, func(t *testing.T) {
 		m := cotaltest.New(t, nil)
 		states := watch(t, m.Endpoint(t, "watcher", &cotaltest.Peer{Options: endpoint.Options{Quiet: true}}), "local.ada")
-		first, renewals := true, 0
+		first, renewals := true, atomic.Int64{}
 		source := endpoint.SourceFunc(func(ctx context.Context) (*trust.Credentials, error) {
 			req := auth.Request{Space: m.Space(), Actor: "ada", Subscribe: []string{">"}, TTL: 10 * time.Minute, Renew: !first}
 			first = false
-			renewals++
+			renewals.Add(1)
 			return m.Node().Authority().Issue(ctx, req)
 		})
 		ada, err := endpoint.Connect(t.Context(), "", source, &endpoint.Options{InProcess: m.InProcess()})
@@ -66,8 +67,9 @@ func TestRenewalsDoNotFlap(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Hour)
-		if got := states(); renewals < 40 || len(got) != 1 || got[0] != "" {
-			t.Errorf("states of an endpoint that renewed %d times = %q, want that it is there all the time", renewals, got)
+		n := renewals.Load()
+		if got := states(); n < 40 || len(got) != 1 || got[0] != "" {
+			t.Errorf("states of an endpoint that renewed %d times = %q, want that it is there all the time", n, got)
 		}
 		if err := ada.Close(); err != nil {
 			t.Fatal(err)

@@ -23,12 +23,17 @@ func TamperCredentials(n *Node, space wire.Space, wrap func(CredentialSource) Cr
 func MuteSuccessors(n *Node, space wire.Space, mute *atomic.Bool) {
 	l := laneOf(n, space)
 	build := l.build
-	l.build = func(nc *nats.Conn) role {
+	l.build = func(nc *nats.Conn, creds *trust.Credentials) role {
 		if mute.Load() {
-			return muteRole{build(nc)}
+			return muteRole{build(nc, creds)}
 		}
-		return build(nc)
+		return build(nc, creds)
 	}
+}
+
+// BrokerAccounts is what the broker of a node would be started with for a space.
+func BrokerAccounts(ctx context.Context, n *Node, s wire.Space) (map[string]string, error) {
+	return n.running().accounts(ctx, []wire.Space{s})
 }
 
 func laneOf(n *Node, space wire.Space) *lane {

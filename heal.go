@@ -119,6 +119,7 @@ func (r *running) trust(ctx context.Context, spaces []wire.Space) (broker.Trust,
 
 // heal answers the command of the same name: it says why nothing can be done, or has it done.
 func (r *running) heal() error {
+	r.healPeople()
 	if len(r.srv.Impaired()) == 0 {
 		return nil
 	}

@@ -23,6 +23,9 @@ type role interface {
 	Instance() string
 }
 
+// epochal is a role whose instances share a name, and differ in their epoch.
+type epochal interface{ Epoch() string }
+
 // serviceLifetime is how long the credential of a role lives; it is replaced at three quarters of it.
 const serviceLifetime = 24 * time.Hour
 
@@ -39,10 +42,12 @@ type lane struct {
 	creds func(ctx context.Context) (*trust.Credentials, error)
 	// refused is called when the broker no longer accepts the credential of the connection.
 	dial  func(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error)
-	build func(nc *nats.Conn) role
+	build func(nc *nats.Conn, creds *trust.Credentials) role
 	// prove says what is wrong with an instance that is to take the place of another; nil in open mode, where nothing is
 	// renewed.
 	prove func(ctx context.Context, next, old string) error
+	// stand makes sure of what an instance stands on, before one is made; nil: nothing.
+	stand func(ctx context.Context) error
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -104,6 +109,25 @@ func (l *lane) begin(parent, ctx context.Context) error {
 		l.set(laneStopped, nil)
 	}()
 	return nil
+}
+
+// beginAnyhow starts the lane and returns when its first instance serves or could not: then the lane goes on trying.
+func (l *lane) beginAnyhow(parent, ctx context.Context) {
+	run, cancel := context.WithCancel(parent)
+	l.cancel, l.done = cancel, make(chan struct{})
+	l.set(laneStarting, nil)
+	first, err := l.start(run, ctx)
+	if err != nil {
+		l.log.Warn("role not started", logkey.Space, l.space, logkey.Error, err)
+		l.set(laneBackoff, err)
+	} else {
+		l.set(laneServing, nil)
+	}
+	go func() {
+		defer close(l.done)
+		l.keep(run, first)
+		l.set(laneStopped, nil)
+	}()
 }
 
 // end stops the lane and waits for it.
@@ -202,6 +226,11 @@ func (l *lane) successor(ctx context.Context, old *instance) (*instance, error) 
 func (l *lane) start(parent, ctx context.Context) (*instance, error) {
 	var creds *trust.Credentials
 	in := &instance{done: make(chan struct{}), refused: make(chan struct{}, 1)}
+	if l.stand != nil {
+		if err := l.stand(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if l.creds != nil {
 		var err error
 		if creds, err = l.creds(ctx); err != nil {
@@ -213,8 +242,12 @@ func (l *lane) start(parent, ctx context.Context) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := l.build(nc)
-	in.name = r.Instance()
+	r := l.build(nc, creds)
+	if in.name = r.Instance(); in.name != "" {
+		if e, ok := r.(epochal); ok {
+			in.name = nameOf(in.name, e.Epoch())
+		}
+	}
 	run, cancel := context.WithCancel(parent)
 	in.cancel = cancel
 	go func() {

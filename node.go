@@ -63,8 +63,14 @@ type Options struct {
 	Space *space.Options
 	// Open serves one space without any authentication: outside every security claim. Loopback only.
 	Open bool
+	// People says how spaces sign people in.
+	People PeopleOptions
 	// DeliveryElsewhere leaves the delivery role of every space to other processes, see [NodeClient.ServeDelivery].
 	DeliveryElsewhere bool
+	// Supervisor says how the agents of every space are run in this process; nil: none are. An open node runs none.
+	Supervisor *SupervisorOptions
+	// SupervisorElsewhere leaves running agents to other processes, see [NodeClient.ServeSupervisor].
+	SupervisorElsewhere bool
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -82,14 +88,18 @@ type Node struct {
 	started time.Time
 	srv     *broker.Server
 	auth    *auth.Authority
-	lanes   map[wire.Space]*lane
+	lanes   map[wire.Space]*lane // of delivery
+	desks   map[wire.Space]*lane // of the endpoint auth
+	gates   map[wire.Space]*gate // of the spaces of people
+	agents  map[wire.Space]*supervised
 	run     *running
 }
 
 // New returns a node over the trust records of store, which it creates when absent. It panics when store is nil
 // and the node is not open.
 func New(store secret.Store, opts *Options) *Node {
-	n := &Node{store: store, ready: make(chan struct{}), lanes: map[wire.Space]*lane{}}
+	n := &Node{store: store, ready: make(chan struct{}), lanes: map[wire.Space]*lane{}, desks: map[wire.Space]*lane{}, gates: map[wire.Space]*gate{},
+		agents: map[wire.Space]*supervised{}}
 	if opts != nil {
 		n.opts = *opts
 	}
@@ -224,13 +234,24 @@ func (n *Node) RemoveSpace(ctx context.Context, name string) error {
 		return fmt.Errorf("remove space %q: %w", name, err)
 	}
 	n.endLane(s)
+	if account.Callout != nil {
+		defer func() { _ = r.srv.PruneAccount(account.Callout.Public) }()
+	}
 	if err := r.auth.RemoveSpace(ctx, s); err != nil {
 		if serr := r.serve(context.WithoutCancel(ctx), s); serr != nil { // what is half removed cannot be served
 			n.log.Warn("space not served after a failed removal", logkey.Space, s, logkey.Error, serr)
 		}
 		return err
 	}
-	return r.srv.PruneAccount(account.Public)
+	for _, a := range account.Accounts() {
+		if err := r.srv.PruneAccount(a.Public); err != nil {
+			return err
+		}
+	}
+	if account.Callout != nil {
+		return n.forgetPeople(ctx, s)
+	}
+	return nil
 }
 
 func (n *Node) running() *running {
@@ -239,12 +260,24 @@ func (n *Node) running() *running {
 	return n.run
 }
 
-// endLane stops the lane of s and waits for it.
+// endLane stops what serves s and waits for it.
 func (n *Node) endLane(s wire.Space) {
 	n.mu.Lock()
-	l := n.lanes[s]
+	l, g, d, v := n.lanes[s], n.gates[s], n.desks[s], n.agents[s]
+	delete(n.agents, s)
 	delete(n.lanes, s)
+	delete(n.gates, s)
+	delete(n.desks, s)
 	n.mu.Unlock()
+	if v != nil {
+		v.end()
+	}
+	if g != nil {
+		g.end()
+	}
+	if d != nil {
+		d.end()
+	}
 	if l != nil {
 		l.end()
 	}

@@ -322,6 +322,25 @@ func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	return certFile, keyFile, pool
 }
 
+// TestStateFolderThatTakesNoFile is about folders that cannot be used: that is the state of the machine, and no bug of ours.
+func TestStateFolderThatTakesNoFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	odd := t.TempDir()
+	if err := os.Mkdir(filepath.Join(odd, "orderly"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{filepath.Join(file, "state"), odd} {
+		n := cotal.New(memstore.New(), &cotal.Options{StateDir: dir, NoListen: true})
+		if err := n.Run(t.Context()); wire.CodeOf(err) != wire.CodeFailedPrecondition {
+			t.Errorf("Run over %q = %v, want %s", dir, err, wire.CodeFailedPrecondition)
+		}
+	}
+}
+
 // TestOpenNode serves one space to whoever comes, without any credential.
 func TestOpenNode(t *testing.T) {
 	t.Parallel()

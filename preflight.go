@@ -16,11 +16,12 @@ import (
 // proveWindow is how long instances have to answer.
 const proveWindow = 2 * time.Second
 
-// prover asks the instances of a space's delivery how they are, over the broker, as anybody would. What an instance thinks
+// prover asks the instances of an endpoint of a space how they are, over the broker, as anybody would. What an instance thinks
 // of itself proves nothing about the credential that it answers with.
 type prover struct {
-	space wire.Space
-	log   *slog.Logger
+	space    wire.Space
+	endpoint string
+	log      *slog.Logger
 	// creds mints a credential of the probe profile.
 	creds func(ctx context.Context) (*trust.Credentials, error)
 	dial  func(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error)
@@ -43,14 +44,14 @@ func (p *prover) prove(ctx context.Context, next, old string) error {
 		return err
 	}
 	defer func() { _ = caller.Close() }()
-	all, err := caller.Health(ctx, wire.DeliveryEndpoint, proveWindow, 0)
+	all, err := caller.Health(ctx, p.endpoint, proveWindow, 0)
 	var fresh, before *control.Health
 	for i := range all {
-		switch all[i].Instance {
-		case next:
-			fresh = &all[i]
-		case old:
-			before = &all[i]
+		switch h := &all[i]; {
+		case h.Instance == next, nameOf(h.Instance, h.Epoch) == next:
+			fresh = h
+		case h.Instance == old, nameOf(h.Instance, h.Epoch) == old:
+			before = h
 		}
 	}
 	switch {
@@ -63,6 +64,9 @@ func (p *prover) prove(ctx context.Context, next, old string) error {
 	}
 	return nil
 }
+
+// nameOf tells instances apart that answer under one name, as those do that serve for one keeper of agents.
+func nameOf(instance, epoch string) string { return instance + "/" + epoch }
 
 // failing names the first check that fails.
 func failing(checks []control.Check) string {

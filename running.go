@@ -52,7 +52,7 @@ func (r *running) boot(ctx context.Context) error {
 		return wire.Errorf(wire.CodeBadRequest, "options: StateDir is required")
 	}
 	if err := os.MkdirAll(n.opts.StateDir, 0o700); err != nil {
-		return fmt.Errorf("create state folder: %w", err)
+		return wire.Errorf(wire.CodeFailedPrecondition, "create state folder: %w", err)
 	}
 	if n.opts.Open {
 		return r.bootOpen(ctx)
@@ -108,6 +108,10 @@ func (r *running) boot(ctx context.Context) error {
 // records makes sure of the wanted spaces in the records and returns all of them. What an earlier build signed is
 // signed anew: without the profiles and rights of this build its roles could not serve.
 func (r *running) records(ctx context.Context) ([]wire.Space, error) {
+	before, err := r.mint.Spaces(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range r.n.opts.Spaces {
 		s, err := wire.ParseSpace(name)
 		if err != nil {
@@ -115,6 +119,11 @@ func (r *running) records(ctx context.Context) ([]wire.Space, error) {
 		}
 		if _, err := r.mint.AddSpace(ctx, s, r.n.opts.Limits); err != nil {
 			return nil, err
+		}
+		if pin := r.n.opts.People.Provider; pin != nil {
+			if err := r.recordPeople(ctx, s, *pin, slices.Contains(before, s)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	known, err := r.mint.Spaces(ctx)
@@ -139,7 +148,9 @@ func (r *running) accounts(ctx context.Context, spaces []wire.Space) (map[string
 		if err != nil {
 			return nil, err
 		}
-		out[rec.Public] = rec.JWT
+		for _, a := range rec.Accounts() {
+			out[a.Public] = a.JWT
+		}
 	}
 	return out, nil
 }
@@ -190,8 +201,21 @@ func (r *running) bootOpen(ctx context.Context) error {
 	return r.serve(ctx, s)
 }
 
-// serve starts the lane of s unless it runs already.
+// serve starts what serves s unless it runs already.
 func (r *running) serve(ctx context.Context, s wire.Space) error {
+	if err := r.serveDelivery(ctx, s); err != nil {
+		return err
+	}
+	if err := r.serveDesk(ctx, s); err != nil {
+		return err
+	}
+	if err := r.servePeople(ctx, s); err != nil {
+		return err
+	}
+	return r.serveAgents(ctx, s)
+}
+
+func (r *running) serveDelivery(ctx context.Context, s wire.Space) error {
 	n := r.n
 	n.mu.Lock()
 	_, ok := n.lanes[s]
@@ -206,7 +230,7 @@ func (r *running) serve(ctx context.Context, s wire.Space) error {
 		return nil
 	}
 	opts := &delivery.Options{Logger: n.opts.Logger, Open: n.opts.Open}
-	l := &lane{space: s, log: n.log.With(logkey.Component, "node"), dial: n.dial, build: func(nc *nats.Conn) role {
+	l := &lane{space: s, log: n.log.With(logkey.Component, "node"), dial: n.dial, build: func(nc *nats.Conn, _ *trust.Credentials) role {
 		return delivery.New(nc, s, opts)
 	}}
 	if !n.opts.Open {
@@ -218,7 +242,7 @@ func (r *running) serve(ctx context.Context, s wire.Space) error {
 		l.creds = func(ctx context.Context) (*trust.Credentials, error) {
 			return r.auth.ServiceCredential(ctx, s, trust.Delivery, serviceLifetime)
 		}
-		l.prove = (&prover{space: s, log: l.log, dial: l.dial, creds: func(ctx context.Context) (*trust.Credentials, error) {
+		l.prove = (&prover{space: s, endpoint: wire.DeliveryEndpoint, log: l.log, dial: l.dial, creds: func(ctx context.Context) (*trust.Credentials, error) {
 			return r.auth.ServiceCredential(ctx, s, trust.Probe, 0)
 		}}).prove
 	}
@@ -238,11 +262,21 @@ func (r *running) shutdown() {
 	n.changes.Lock()
 	defer n.changes.Unlock()
 	n.mu.Lock()
-	lanes := slices.Collect(maps.Values(n.lanes))
+	lanes, gates := slices.Collect(maps.Values(n.lanes)), slices.Collect(maps.Values(n.gates))
+	desks := slices.Collect(maps.Values(n.desks))
+	agents := slices.Collect(maps.Values(n.agents))
+	clear(n.desks)
 	clear(n.lanes)
+	clear(n.gates)
 	n.run = nil
 	n.mu.Unlock()
-	for _, l := range lanes {
+	for _, v := range agents {
+		v.end()
+	}
+	for _, g := range gates {
+		g.end()
+	}
+	for _, l := range slices.Concat(desks, lanes) {
 		l.end()
 	}
 	r.wg.Wait()
@@ -289,7 +323,7 @@ func (r *running) takeMark() (bool, error) {
 		err = os.Remove(r.orderlyMark())
 	}
 	if err != nil {
-		return false, fmt.Errorf("take mark of an orderly end: %w", err)
+		return false, wire.Errorf(wire.CodeFailedPrecondition, "take mark of an orderly end: %w", err)
 	}
 	return len(b) > 0 && string(b) == mark(), nil
 }

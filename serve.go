@@ -38,17 +38,10 @@ func (c *NodeClient) ServeDelivery(ctx context.Context, name string, ready func(
 		creds: func(ctx context.Context) (*trust.Credentials, error) {
 			return c.auth.ServiceCredential(ctx, s, trust.Delivery, serviceLifetime)
 		},
-		dial: func(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error) {
-			return dial.Connect(ctx, dial.Options{URL: c.url, Creds: creds, Name: creds.Identity().Principal.String(), TLS: c.opts.TLS, Logger: c.opts.Logger,
-				OnError: func(_ *nats.Conn, err error) {
-					if dial.Refused(err) {
-						refused()
-					}
-				}})
-		},
-		build: func(nc *nats.Conn) role { return delivery.New(nc, s, opts) },
+		dial:  c.dialRole,
+		build: func(nc *nats.Conn, _ *trust.Credentials) role { return delivery.New(nc, s, opts) },
 	}
-	l.prove = (&prover{space: s, log: l.log, dial: l.dial, creds: func(ctx context.Context) (*trust.Credentials, error) {
+	l.prove = (&prover{space: s, endpoint: wire.DeliveryEndpoint, log: l.log, dial: l.dial, creds: func(ctx context.Context) (*trust.Credentials, error) {
 		return c.auth.ServiceCredential(ctx, s, trust.Probe, 0)
 	}}).prove
 	if err := l.begin(ctx, ctx); err != nil {
@@ -57,6 +50,11 @@ func (c *NodeClient) ServeDelivery(ctx context.Context, name string, ready func(
 	ready()
 	<-l.done
 	return nil
+}
+
+// dialRole opens the connection of a role; refused is called when the broker stops accepting the credential.
+func (c *NodeClient) dialRole(ctx context.Context, creds *trust.Credentials, refused func()) (*nats.Conn, error) {
+	return dial.Connect(ctx, c.dialing(creds, creds.Identity().Principal.String(), onRefused(refused)))
 }
 
 // watch opens a control that lists and follows the connections of a space's account, and reaches nothing else.
@@ -68,7 +66,7 @@ func (c *NodeClient) watch(ctx context.Context, s wire.Space) (*connections, err
 	source := func(ctx context.Context) (*trust.Credentials, error) {
 		return c.mint.SystemUser(ctx, mint.SystemRequest{Kind: trust.SystemWatcher, Account: rec.Public})
 	}
-	ctl, err := broker.Dial(ctx, c.url, source, &broker.DialOptions{TLS: c.opts.TLS, Name: "delivery", Logger: c.opts.Logger})
+	ctl, err := broker.Dial(ctx, c.url, source, &broker.DialOptions{TLS: c.opts.TLS, Locate: c.opts.Locate, Name: "delivery", Logger: c.opts.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/cotal-go/cotal/auth/oidc"
 	"github.com/cotal-go/cotal/broker"
 	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/internal/logkey"
@@ -23,6 +24,7 @@ const (
 	verbStatus      = "status"
 	verbSpaceAdd    = "space-add"
 	verbSpaceRemove = "space-remove"
+	verbSignIn      = "space-sign-in"
 	verbHeal        = "heal"
 	verbStop        = "stop"
 )
@@ -40,6 +42,8 @@ func systemSource(m *mint.Authority, kind trust.SystemKind) broker.Source {
 type nodeRequest struct {
 	V    int    `json:"v"`
 	Name string `json:"name,omitempty"`
+	// Provider is for verbSignIn.
+	Provider *oidc.Pin `json:"provider,omitempty"`
 }
 
 // serveNode answers in the system account until the node stops, on a connection whose credential is replaced
@@ -143,6 +147,11 @@ func (r *running) do(ctx context.Context, verb string, req nodeRequest) (any, er
 		return nil, r.n.AddSpace(ctx, req.Name)
 	case verbSpaceRemove:
 		return nil, r.n.RemoveSpace(ctx, req.Name)
+	case verbSignIn:
+		if req.Provider == nil {
+			return nil, wire.Errorf(wire.CodeBadRequest, "sign people in at space %q: no identity provider", req.Name)
+		}
+		return nil, r.n.SignIn(ctx, req.Name, *req.Provider)
 	case verbHeal:
 		return nil, r.heal()
 	case verbStop:

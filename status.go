@@ -27,9 +27,16 @@ type Status struct {
 // SpaceStatus is the part of one space in [Status].
 type SpaceStatus struct {
 	Name     string    `json:"name"`
+	Mode     string    `json:"mode"`     // open; credentials: whoever holds a credential file; people: who signs in
 	Delivery string    `json:"delivery"` // starting, serving, backoff, stopped; elsewhere: other processes serve it; degraded: served, but nothing can be stored
 	Since    time.Time `json:"since"`
-	Error    string    `json:"error,omitempty"` // why it is not serving, or what keeps its credential from being renewed
+	// Authority is what answers supervisors about the grants of agents, in the words of Delivery; empty in an open space.
+	Authority string `json:"authority,omitempty"`
+	// Supervisor is what runs agents; nil where nothing does.
+	Supervisor *SupervisorStatus `json:"supervisor,omitempty"`
+	Error      string            `json:"error,omitempty"` // why it is not serving, or what keeps its credential from being renewed
+	// People is what signs people in; nil in a space of credential files.
+	People *PeopleStatus `json:"people,omitempty"`
 }
 
 // Degraded is the state of a space that is served while the broker cannot store for it, because its disk is full or
@@ -39,12 +46,14 @@ const Degraded = "degraded"
 // Healthy reports whether every space serves and stores.
 func (s Status) Healthy() bool {
 	for _, sp := range s.Spaces {
-		if sp.Delivery != laneServing && sp.Delivery != laneElsewhere {
+		if !served(sp.Delivery) || sp.Authority != "" && !served(sp.Authority) || sp.Supervisor != nil && !served(sp.Supervisor.State) || sp.People != nil && !sp.People.healthy() {
 			return false
 		}
 	}
 	return len(s.Broker.Impaired) == 0
 }
+
+func served(state string) bool { return state == laneServing || state == laneElsewhere }
 
 // Status asks the node about itself. Errors: [ErrNotReady] while it does not run.
 func (n *Node) Status(ctx context.Context) (Status, error) {
@@ -101,9 +110,26 @@ func (n *Node) status() (Status, error) {
 	}
 	for _, name := range sortedNames(n.lanes) {
 		state, since, err := n.lanes[wire.Space(name)].status()
-		sp := SpaceStatus{Name: name, Delivery: state, Since: since}
+		sp := SpaceStatus{Name: name, Mode: "credentials", Delivery: state, Since: since}
+		if n.opts.Open {
+			sp.Mode = "open"
+		}
 		if err != nil {
 			sp.Error = err.Error()
+		}
+		if d := n.desks[wire.Space(name)]; d != nil {
+			var derr error
+			if sp.Authority, _, derr = d.status(); derr != nil && sp.Error == "" {
+				sp.Error = "authority: " + derr.Error()
+			}
+		}
+		if v := n.agents[wire.Space(name)]; v != nil {
+			st := v.status()
+			sp.Supervisor = &st
+		}
+		if g := n.gates[wire.Space(name)]; g != nil {
+			people := g.status()
+			sp.Mode, sp.People = "people", &people
 		}
 		st.Spaces = append(st.Spaces, sp)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/secret/memstore"
+	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -55,6 +57,11 @@ func TestSpacesOfTheBuildBeforeComeUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		unbind(t, n, old, creds)
+		as(t, n, old, trust.Teardown, func(js jetstream.JetStream) {
+			if err := js.DeleteStream(t.Context(), wire.AuditStream(old)); err != nil {
+				t.Fatal(err)
+			}
+		})
 	})
 	signedByTheBuildBefore(t, store, old)
 	orderly := filepath.Join(dir, "orderly")
@@ -71,6 +78,13 @@ func TestSpacesOfTheBuildBeforeComeUp(t *testing.T) {
 		if _, _, err := n.Authority().DeadLetters(t.Context(), old, 0, 0); err != nil {
 			t.Errorf("dead letters of the old space = %v", err)
 		}
+		as(t, n, old, trust.Authority, func(js jetstream.JetStream) {
+			event := space.AuditEvent{By: "test", Action: space.ActionConfigure, Outcome: space.OutcomeOK}
+			if err := space.NewAudit(js, old).Append(t.Context(), event); err != nil {
+				t.Errorf("audit record of the old space = %v", err)
+			}
+		})
+		as(t, n, old, trust.Supervisor, func(jetstream.JetStream) {})
 		nc, err := n.Dial(t.Context(), creds)
 		if err != nil {
 			t.Fatalf("the credential of before: %v", err)
@@ -93,7 +107,23 @@ func TestSpacesOfTheBuildBeforeComeUp(t *testing.T) {
 // unbind gives the queue of a credential the shape of the build before, in which nothing bounded it.
 func unbind(t *testing.T, n *cotal.Node, s wire.Space, creds *trust.Credentials) {
 	t.Helper()
-	service, err := n.Authority().ServiceCredential(t.Context(), s, trust.Authority, time.Minute)
+	as(t, n, s, trust.Authority, func(js jetstream.JetStream) {
+		queue, err := js.Consumer(t.Context(), wire.DirectStream(s), wire.DirectDurable(creds.Identity().Lifecycle))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := queue.CachedInfo().Config
+		c.MaxDeliver, c.BackOff = -1, nil
+		if _, err := js.UpdateConsumer(t.Context(), wire.DirectStream(s), c); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// as calls fn with a connection of a role of the deployment.
+func as(t *testing.T, n *cotal.Node, s wire.Space, p trust.Profile, fn func(js jetstream.JetStream)) {
+	t.Helper()
+	service, err := n.Authority().ServiceCredential(t.Context(), s, p, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,19 +136,11 @@ func unbind(t *testing.T, n *cotal.Node, s wire.Space, creds *trust.Credentials)
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue, err := js.Consumer(t.Context(), wire.DirectStream(s), wire.DirectDurable(creds.Identity().Lifecycle))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := queue.CachedInfo().Config
-	c.MaxDeliver, c.BackOff = -1, nil
-	if _, err := js.UpdateConsumer(t.Context(), wire.DirectStream(s), c); err != nil {
-		t.Fatal(err)
-	}
+	fn(js)
 }
 
-// signedByTheBuildBefore takes from the account of a space what this build added: the key of the undertaker, and a right
-// of delivery.
+// signedByTheBuildBefore takes from the account of a space what later builds added: the keys of the undertaker and of the supervisor, a
+// right of delivery, and everything about the audit stream and the endpoint auth.
 func signedByTheBuildBefore(t *testing.T, store *memstore.Store, s wire.Space) {
 	t.Helper()
 	get := func(key string) []byte {
@@ -140,13 +162,23 @@ func signedByTheBuildBefore(t *testing.T, store *memstore.Store, s wire.Space) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	later := []trust.Profile{trust.Undertaker, trust.Supervisor}
 	rec.Keys = slices.DeleteFunc(rec.Keys, func(k trust.KeyRecord) bool {
-		if k.Profile == trust.Undertaker {
+		if slices.Contains(later, k.Profile) {
 			delete(claims.SigningKeys, k.Public)
 		}
-		return k.Profile == trust.Undertaker
+		return slices.Contains(later, k.Profile)
 	})
 	for _, scope := range claims.SigningKeys {
+		if scope, ok := scope.(*jwt.UserScope); ok {
+			scope.Template.Pub.Allow = slices.DeleteFunc(scope.Template.Pub.Allow, func(subject string) bool { return strings.Contains(subject, wire.AuditStream(s)) })
+			about := func(subject string) bool {
+				return strings.Contains(subject, ".auth.") || strings.Contains(subject, ".eps.") || strings.Contains(subject, ".epm.") || strings.Contains(subject, "tag(mgr)")
+			}
+			for _, l := range []*jwt.StringList{&scope.Template.Pub.Allow, &scope.Template.Pub.Deny, &scope.Template.Sub.Allow, &scope.Template.Sub.Deny} {
+				*l = slices.DeleteFunc(*l, about)
+			}
+		}
 		if scope, ok := scope.(*jwt.UserScope); ok && scope.Role == string(trust.Delivery) {
 			scope.Template.Pub.Allow = slices.DeleteFunc(scope.Template.Pub.Allow, func(subject string) bool { return subject == "$JS.API.DIRECT.GET."+wire.DeadStream(s) })
 		}
@@ -162,8 +194,10 @@ func signedByTheBuildBefore(t *testing.T, store *memstore.Store, s wire.Space) {
 	if err == nil {
 		err = store.Put(t.Context(), trust.AccountKey(s), data)
 	}
-	if err == nil {
-		err = store.Delete(t.Context(), trust.SigningKey(s, trust.Undertaker))
+	for _, p := range later {
+		if err == nil {
+			err = store.Delete(t.Context(), trust.SigningKey(s, p))
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	cotal "github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/delivery"
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/secret/memstore"
@@ -56,6 +57,8 @@ type Options struct {
 	Strict bool
 	// DeliveryElsewhere leaves the delivery role to the test.
 	DeliveryElsewhere bool
+	// People says how the spaces sign people in. Its Provider makes all of them spaces of people.
+	People cotal.PeopleOptions
 	// Logger receives what the node logs. Default discards.
 	Logger *slog.Logger
 }
@@ -90,7 +93,7 @@ func (m *Mesh) boot(t testing.TB) {
 	node := cotal.New(m.opts.Store, &cotal.Options{
 		StateDir: m.opts.StateDir, NoListen: !m.opts.Listen, Port: -1, Transport: broker.Plaintext(), Strict: m.opts.Strict, SyncInterval: syncInterval,
 		Spaces: append([]string{SpaceName}, m.opts.Spaces...), Limits: m.opts.Limits, Space: m.opts.Space, Logger: m.opts.Logger,
-		DeliveryElsewhere: m.opts.DeliveryElsewhere,
+		DeliveryElsewhere: m.opts.DeliveryElsewhere, People: m.opts.People,
 	})
 	m.node.Store(node)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -122,6 +125,9 @@ func (m *Mesh) Restart(t testing.TB) {
 // Node is the running node.
 func (m *Mesh) Node() *cotal.Node { return m.node.Load() }
 
+// Store keeps the trust records of the mesh.
+func (m *Mesh) Store() secret.Store { return m.opts.Store }
+
 // Space is the space of the mesh.
 func (m *Mesh) Space() wire.Space { return wire.Space(SpaceName) }
 
@@ -143,6 +149,37 @@ type Peer struct {
 	Request *auth.Request
 	// Options of the endpoint; InProcess is filled in.
 	Options endpoint.Options
+}
+
+// ServeDelivery runs the delivery role of a mesh that leaves it to others, until stop or the end of the test. It returns once that serves.
+func (m *Mesh) ServeDelivery(t testing.TB) (stop func()) {
+	t.Helper()
+	creds, err := m.Node().Authority().ServiceCredential(t.Context(), m.Space(), trust.Delivery, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := m.Node().Dial(t.Context(), creds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := delivery.New(nc, m.Space(), nil)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run delivery: %v", err)
+		}
+		nc.Close()
+	})
+	t.Cleanup(stop)
+	select {
+	case <-d.Ready():
+	case err := <-done:
+		t.Fatalf("run delivery: %v", err)
+	}
+	return stop
 }
 
 // Credentials issues a credential for actor; p may be nil.

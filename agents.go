@@ -1,0 +1,170 @@
+package cotal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/internal/manager"
+	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
+)
+
+// Supervisors counts the processes that are connected to run agents of a space, whether they answer or not, as the broker sees them:
+// the node itself, and those of [NodeClient.ServeSupervisor].
+//
+// Errors: not-found for a space that the records do not have; those of [broker.Control.Connections].
+func (c *NodeClient) Supervisors(ctx context.Context, name string) (int, error) {
+	return c.connected(ctx, name, trust.Supervisor)
+}
+
+// operator asks the supervisors of a space with a short credential of its own.
+type operator struct {
+	*control.Caller
+	id trust.Identity
+}
+
+// Identity is as whom it asks.
+func (o operator) Identity() trust.Identity { return o.id }
+
+// supervisors returns a client of the supervisors of a space that reaches everything, and what ends it.
+func (c *NodeClient) supervisors(ctx context.Context, name string) (*manager.Client, func(), error) {
+	s, err := wire.ParseSpace(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	creds, err := c.auth.ServiceCredential(ctx, s, trust.Operator, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err := c.Dial(ctx, creds)
+	if err != nil {
+		return nil, nil, err
+	}
+	id := creds.Identity()
+	caller, err := control.NewCaller(nc, s, id.Lifecycle, wire.EndpointRef{ID: id.Principal.String(), Name: id.Actor}, &control.CallerOptions{Logger: c.opts.Logger})
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return manager.New(operator{caller, id}), func() {
+		_ = caller.Close()
+		nc.Close()
+	}, nil
+}
+
+// Agents asks every supervisor of a space for the agents that have not ended.
+//
+// Errors: unavailable when no supervisor answers, or one that is known does not: what it keeps is not known then.
+func (c *NodeClient) Agents(ctx context.Context, space string) ([]wire.AgentStatus, error) {
+	m, end, err := c.supervisors(ctx, space)
+	if err != nil {
+		return nil, fmt.Errorf("list agents of space %q: %w", space, err)
+	}
+	defer end()
+	return living(ctx, m, space)
+}
+
+func living(ctx context.Context, m *manager.Client, space string) ([]wire.AgentStatus, error) {
+	census, err := m.Census(ctx, wire.AgentsRequest{})
+	if err == nil {
+		err = census.Complete("agents")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list agents of space %q: %w", space, err)
+	}
+	return slices.DeleteFunc(census.Agents(), wire.AgentStatus.Ended), nil
+}
+
+const (
+	// stopTogether bounds the agents that are ended at the same time.
+	stopTogether = 32
+	// stopRounds is how often those that were started meanwhile are looked for.
+	stopRounds = 5
+)
+
+// StopAgents ends every agent of a space and retires its grant, wherever it runs, and returns those that ended, once every supervisor
+// says that none is left. An agent has grace after it is asked to end; 0 means 10 s.
+//
+// Errors: unavailable when no supervisor answers, or one that is known does not; those of ending an agent, which names it. What could
+// not be ended goes on, and what ended is returned all the same.
+func (c *NodeClient) StopAgents(ctx context.Context, space string, grace time.Duration) ([]wire.AgentStatus, error) {
+	m, end, err := c.supervisors(ctx, space)
+	if err != nil {
+		return nil, fmt.Errorf("stop agents of space %q: %w", space, err)
+	}
+	defer end()
+	var ended []wire.AgentStatus
+	for range stopRounds {
+		all, err := living(ctx, m, space)
+		if err != nil {
+			return ended, err
+		}
+		if len(all) == 0 {
+			return ended, c.awaitRetired(ctx, space, ended)
+		}
+		gone, err := stopAgents(ctx, m, all, grace)
+		ended = append(ended, gone...)
+		if err != nil {
+			return ended, fmt.Errorf("stop agents of space %q: %w", space, err)
+		}
+	}
+	return ended, wire.Errorf(wire.CodeConflict, "stop agents of space %q: agents are started as fast as they are ended; find out who starts them", space)
+}
+
+// retiredEvery is how often it is looked whether the grants of agents that ended are retired.
+const retiredEvery = 50 * time.Millisecond
+
+// awaitRetired returns once no grant of agents that ended stands: their supervisors retire them.
+func (c *NodeClient) awaitRetired(ctx context.Context, space string, ended []wire.AgentStatus) error {
+	tick := time.NewTicker(retiredEvery)
+	defer tick.Stop()
+	for len(ended) > 0 {
+		grants, err := c.auth.List(ctx, wire.Space(space))
+		if err != nil {
+			return fmt.Errorf("stop agents of space %q: they ended, their grants may not be retired: %w", space, err)
+		}
+		left := slices.IndexFunc(grants, func(g trust.Grant) bool {
+			return g.State != trust.GrantRetired && slices.ContainsFunc(ended, func(a wire.AgentStatus) bool { return a.UID == g.UID })
+		})
+		if left < 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return wire.Errorf(wire.CodeDeadlineExceeded, "stop agents of space %q: they ended, and the grant of %q is not retired yet", space, grants[left].Principal())
+		}
+	}
+	return nil
+}
+
+func stopAgents(ctx context.Context, m *manager.Client, all []wire.AgentStatus, grace time.Duration) ([]wire.AgentStatus, error) {
+	var mu sync.Mutex
+	var ended []wire.AgentStatus
+	var errs []error
+	var wg sync.WaitGroup
+	places := make(chan struct{}, stopTogether)
+	for _, a := range all {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			out, err := m.Stop(ctx, a, wire.StopRequest{Grace: grace.Milliseconds(), Force: true})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, wire.ErrNotFound): // it ended by itself
+			case err != nil:
+				errs = append(errs, fmt.Errorf("agent %q: %w", a.Principal, err))
+			default:
+				ended = append(ended, out.Agent)
+			}
+		})
+	}
+	wg.Wait()
+	return ended, errors.Join(errs...)
+}
