@@ -17,21 +17,33 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cotal-go/cotal/internal/cli/actor"
+	"github.com/cotal-go/cotal/internal/cli/agent"
+	"github.com/cotal-go/cotal/internal/cli/attach"
+	"github.com/cotal-go/cotal/internal/cli/audit"
 	"github.com/cotal-go/cotal/internal/cli/bench"
 	"github.com/cotal-go/cotal/internal/cli/channel"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/deadletter"
 	"github.com/cotal-go/cotal/internal/cli/demo"
+	"github.com/cotal-go/cotal/internal/cli/doctor"
 	"github.com/cotal-go/cotal/internal/cli/grant"
+	"github.com/cotal-go/cotal/internal/cli/login"
+	"github.com/cotal-go/cotal/internal/cli/mcp"
 	"github.com/cotal-go/cotal/internal/cli/member"
 	"github.com/cotal-go/cotal/internal/cli/mesh"
 	"github.com/cotal-go/cotal/internal/cli/message"
 	"github.com/cotal-go/cotal/internal/cli/person"
+	"github.com/cotal-go/cotal/internal/cli/persona"
+	"github.com/cotal-go/cotal/internal/cli/ps"
 	"github.com/cotal-go/cotal/internal/cli/role"
 	"github.com/cotal-go/cotal/internal/cli/roster"
+	"github.com/cotal-go/cotal/internal/cli/script"
+	"github.com/cotal-go/cotal/internal/cli/seat"
 	"github.com/cotal-go/cotal/internal/cli/serve"
 	"github.com/cotal-go/cotal/internal/cli/setting"
 	"github.com/cotal-go/cotal/internal/cli/space"
+	"github.com/cotal-go/cotal/internal/cli/spawn"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -76,6 +88,14 @@ func Main(ctx context.Context, args []string, env Env) (code int) {
 		err = usage(root, args, err)
 	}
 	return command.Report(e, command.Stopped(ctx, err))
+}
+
+// NoFolder reports, as any command would, that the process has no working folder, and returns the exit code.
+func NoFolder(args []string, env Env, err error) int {
+	env.JSON = asksJSON(args)
+	refusal := wire.Errorf(wire.CodeFailedPrecondition, "find the working folder: %v", err)
+	refusal.Outcome = wire.OutcomeNotExecuted
+	return command.Report(&env, command.Hint(refusal, "it may have been removed: go to another one, or to a new one of that name"))
 }
 
 // usage makes an error of the parser one of ours, with the commands whose names are near.
@@ -152,11 +172,12 @@ func newRoot(t *command.Tree) *cobra.Command {
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print which build this is")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t),
-		grant.NewMint(t), grant.NewRevoke(t), grant.NewGrants(t),
+		mesh.NewUp(t), mesh.NewStatus(t), mesh.NewDown(t), login.NewLogin(t), login.NewLogout(t), login.NewWhoami(t),
+		grant.NewMint(t), grant.NewRevoke(t), grant.NewGrants(t), actor.New(t), audit.New(t), doctor.New(t),
+		spawn.New(t), ps.New(t), agent.NewStop(t), agent.NewRestart(t), agent.NewInput(t), attach.New(t), script.New(t),
 		person.NewJoin(t), member.NewLeave(t), member.NewMembers(t), roster.New(t),
 		message.NewSend(t), message.NewReceipt(t), message.NewInbox(t), message.NewHistory(t), message.NewRead(t), message.NewTail(t),
-		channel.New(t), space.New(t), role.New(t), deadletter.New(t), serve.New(t), setting.New(t), demo.New(t), bench.New(t), newCompletion(t), newVersion(t),
+		channel.New(t), persona.New(t), space.New(t), role.New(t), deadletter.New(t), serve.New(t), mcp.New(t), mcp.NewHook(t), setting.New(t), demo.New(t), bench.New(t), seat.New(t), newCompletion(t), newVersion(t),
 	)
 	noFiles(root)
 	root.InitDefaultHelpCmd()

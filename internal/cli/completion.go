@@ -12,13 +12,15 @@ import (
 )
 
 const completionLong = `
-Prints a script that makes the shell complete commands, flags, spaces, channels, names, roles and dead letters. Spaces come from
-this machine's records; the others are asked of the mesh when it answers at once, and left out when it does not.
+Prints a script that makes the shell complete commands, flags, spaces, channels, names, agent files, roles and dead letters. Spaces and agent files
+come from this machine; the others are asked of the mesh when it answers at once, and left out when it does not.
 
   bash        source <(cotal completion bash)
   zsh         cotal completion zsh > "${fpath[1]}/_cotal"
   fish        cotal completion fish > ~/.config/fish/completions/cotal.fish
   powershell  cotal completion powershell | Out-String | Invoke-Expression
+
+The line for bash goes into ~/.bashrc, so that each shell has it; it needs the package bash-completion.
 `
 
 const completionExample = `
@@ -59,7 +61,7 @@ func newCompletion(t *command.Tree) *cobra.Command {
 }
 
 // files are the flags that take the name of a file or a folder.
-var files = []string{"ca", "creds", "out", "store-dir", "tls-cert", "tls-key"}
+var files = []string{"ca", "creds", "file", "from", "out", "store-dir", "tls-cert", "tls-key"}
 
 // noFiles keeps files from being proposed for the flags that take none.
 func noFiles(c *cobra.Command) {

@@ -43,3 +43,21 @@ func TestDetachCancelled(t *testing.T) {
 	}
 	w.must("down")
 }
+
+// TestAKeeperThatIsAskedToEndAtOnce: as soon as anybody is told that the mesh is up, the end of its keeper is not its own.
+func TestAKeeperThatIsAskedToEndAtOnce(t *testing.T) {
+	w := newWorld(t)
+	t.Chdir(w.dir) // the mesh has the folder and the environment of its keeper, which is this process
+	for k, v := range w.env {
+		t.Setenv(k, v)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out := &cancelAt{text: `"pid"`, cancel: cancel}
+	if code := cli.Main(ctx, []string{"up", "--report", "--keep"}, w.cliEnv(strings.NewReader(""), out, new(strings.Builder))); code != 0 {
+		t.Fatalf("the keeper ended with %d", code)
+	}
+	if got := w.must("down", "--json"); !strings.Contains(got, `"how":"asked"`) {
+		t.Errorf("down after the keeper has ended: %s", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,11 @@ func (w *world) run(stdin string, args ...string) (code int, stdout, stderr stri
 	return code, out.String(), errs.String()
 }
 
+// mainOf runs one command with its output where the caller wants it.
+func mainOf(w *world, out, errs io.Writer, args ...string) int {
+	return cli.Main(w.t.Context(), args, w.cliEnv(strings.NewReader(""), out, errs))
+}
+
 // must runs one command that has to work and returns what it printed.
 func (w *world) must(args ...string) string {
 	w.t.Helper()
@@ -85,12 +91,18 @@ func (w *world) must(args ...string) string {
 // may be a moment old.
 func (w *world) until(want string, args ...string) string {
 	w.t.Helper()
+	return w.untilIt("print "+strconv.Quote(want), func(out string) bool { return strings.Contains(out, want) }, args...)
+}
+
+// untilIt is until for anything that an output may show.
+func (w *world) untilIt(does string, shows func(out string) bool, args ...string) string {
+	w.t.Helper()
 	for limit := time.Now().Add(patience); time.Now().Before(limit); {
-		if out := w.must(args...); strings.Contains(out, want) {
+		if out := w.must(args...); shows(out) {
 			return out
 		}
 	}
-	w.t.Fatalf("cotal %s does not print %q", strings.Join(args, " "), want)
+	w.t.Fatalf("cotal %s does not %s", strings.Join(args, " "), does)
 	return ""
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cotal-go/cotal/internal/cli/process"
+	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/config"
 )
 
@@ -76,7 +77,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	if cmd.Dir == "" {
 		cmd.Dir = ts.MkAbs(".")
 	}
-	for _, name := range []string{"PATH", "HOME", "USERPROFILE", "LOCALAPPDATA", "COTAL_HOME", "COTAL_NAME", "NO_COLOR", "GORACE", "TMPDIR", "SystemRoot", "GOCOVERDIR"} {
+	for _, name := range []string{"PATH", "HOME", "USERPROFILE", "LOCALAPPDATA", "COTAL_HOME", "COTAL_NAME", "COTAL_SESSIONS", "NO_COLOR", "GORACE", "TMPDIR", "SystemRoot", "GOCOVERDIR"} {
 		if v := ts.Getenv(name); v != "" {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
@@ -261,13 +262,42 @@ func runOf(ts *testscript.TestScript, dir string) *config.Run {
 	return run
 }
 
-// kill9 <folder>: ends the mesh of a project as a crash does, and waits until it is gone.
+// kill9 <folder>: ends the mesh of a project, and what would start it again, as a crash of the machine does, and waits until it is gone.
 func cmdKill(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: kill9 <folder>")
 	}
 	run := runOf(ts, args[0])
 	id := process.Identity{PID: run.PID, Start: run.Start}
+	if keeper, kept := target.Keeper(config.NewProject(ts.MkAbs(args[0]))); kept {
+		ts.Check(keeper.Kill())
+	}
+	killed(ts, id)
+}
+
+// killkeeper <folder>: ends what would start the mesh of a project again, and leaves the mesh.
+func cmdKillKeeper(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: killkeeper <folder>")
+	}
+	keeper, kept := target.Keeper(config.NewProject(ts.MkAbs(args[0])))
+	if !kept {
+		ts.Fatalf("nothing keeps the mesh of %q", args[0])
+	}
+	killed(ts, keeper)
+}
+
+// crash <folder>: ends the mesh of a project as the system does when memory runs out, and leaves what starts it again.
+func cmdCrash(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: crash <folder>")
+	}
+	run := runOf(ts, args[0])
+	killed(ts, process.Identity{PID: run.PID, Start: run.Start})
+}
+
+// killed ends a process and waits until it is gone.
+func killed(ts *testscript.TestScript, id process.Identity) {
 	ts.Check(id.Kill())
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -288,6 +318,14 @@ func cmdSetRun(ts *testscript.TestScript, neg bool, args []string) {
 		run.Start = args[2]
 	}
 	ts.Check(config.NewProject(ts.MkAbs(args[0])).SaveRun(run))
+}
+
+// lastport <folder> <port>: makes a port the one on which the mesh of a project listened before.
+func cmdLastPort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: lastport <folder> <port>")
+	}
+	ts.Check(config.NewProject(ts.MkAbs(args[0])).SavePort(atoi(ts, args[1])))
 }
 
 // mode <octal> <file>...: checks permission bits, where the system has them.

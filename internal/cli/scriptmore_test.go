@@ -6,18 +6,32 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/config"
 )
 
-// pause <process|folder>: stops a process of the script, or the mesh of a project, where it is.
+// pause <process|folder>: stops a process of the script, or the mesh of a project, where it is, and waits until it has stopped.
 func cmdPause(ts *testscript.TestScript, neg bool, args []string) {
-	sendSignal(ts, neg, args, signalPause)
+	pid := sendSignal(ts, neg, args, signalPause)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(patience); ; <-tick.C {
+		done, err := paused(pid)
+		ts.Check(err)
+		if done {
+			return
+		}
+		if time.Now().After(limit) {
+			ts.Fatalf("pause: process %d goes on", pid)
+		}
+	}
 }
 
 // resume <process|folder>: lets it go on.
@@ -25,7 +39,8 @@ func cmdResume(ts *testscript.TestScript, neg bool, args []string) {
 	sendSignal(ts, neg, args, signalResume)
 }
 
-func sendSignal(ts *testscript.TestScript, neg bool, args []string, sig os.Signal) {
+// sendSignal returns the process that it told.
+func sendSignal(ts *testscript.TestScript, neg bool, args []string, sig os.Signal) (pid int) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: pause|resume <process|folder>")
 	}
@@ -35,11 +50,12 @@ func sendSignal(ts *testscript.TestScript, neg bool, args []string, sig os.Signa
 	all.mu.Unlock()
 	if j != nil {
 		ts.Check(j.cmd.Process.Signal(sig))
-		return
+		return j.cmd.Process.Pid
 	}
 	p, err := os.FindProcess(runOf(ts, args[0]).PID)
 	ts.Check(err)
 	ts.Check(p.Signal(sig))
+	return p.Pid
 }
 
 // killjob <process>: ends a process as a crash does.
@@ -91,6 +107,18 @@ func refuseAll(server, creds, reason string) error {
 		}
 	}
 	return nil
+}
+
+// keeperof <variable> <folder>: puts the number of the process that keeps the mesh of a project into a variable.
+func cmdKeeperOf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: keeperof <variable> <folder>")
+	}
+	keeper, kept := target.Keeper(config.NewProject(ts.MkAbs(args[1])))
+	if !kept {
+		ts.Fatalf("nothing keeps the mesh of %q", args[1])
+	}
+	ts.Setenv(args[0], strconv.Itoa(keeper.PID))
 }
 
 // zeros <file> <n>: writes a file of n digits 0.

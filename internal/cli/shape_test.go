@@ -39,6 +39,7 @@ func TestJSONShapes(t *testing.T) {
 	got["config_show"] = w.must("config", "show", "--json")
 	got["config_use"] = w.must("config", "use", "main", "--json")
 	got["version"] = w.must("version", "--json")
+	got["whoami_self"] = w.must("whoami", "--json")
 	_, got["join"], _ = w.run("hello\n/dm nova hi\n/who\n/channels\n", "join", "--json")
 	got["status"] = w.must("status", "--json")
 	got["revoke"] = w.must("revoke", "nova", "--json")
@@ -46,9 +47,34 @@ func TestJSONShapes(t *testing.T) {
 	for name, out := range w.shapesOfDelivery() {
 		got[name] = out
 	}
-	for name, out := range got {
-		t.Run(name, func(t *testing.T) { golden(t, filepath.Join("testdata", "json", name+".golden"), shapes(t, out)) })
+	for name, out := range w.shapesOfPersonas() {
+		got[name] = out
 	}
+	for name, out := range w.shapesOfAgents() {
+		got[name] = out
+	}
+	for name, out := range got {
+		t.Run(name, func(t *testing.T) {
+			fields := shapes(t, out)
+			if name == "stop" || name == "restart" { // how it went may be known by then; ps_ended has it
+				fields = strings.Replace(fields, ".agent.mesh.gone string\n", "", 1)
+			}
+			golden(t, filepath.Join("testdata", "json", name+".golden"), fields)
+		})
+	}
+}
+
+// shapesOfAgents is what the commands about agents print.
+func (w *world) shapesOfAgents() map[string]string {
+	w.t.Helper()
+	got := map[string]string{}
+	got["spawn"] = w.must("spawn", "scribe", "--json")
+	got["ps"] = w.must("ps", "--json")
+	got["input"] = w.must("input", "scribe", "hi", "--json")
+	got["restart"] = w.must("restart", "scribe", "--json")
+	got["stop"] = w.must("stop", "scribe", "--json")
+	got["ps_ended"] = w.until(`"gone":`, "ps", "--all", "--json")
+	return got
 }
 
 // shapesOfDelivery is what the commands about memberships and the fate of messages print.
@@ -59,10 +85,13 @@ func (w *world) shapesOfDelivery() map[string]string {
 	w.must("join", "general", "--creds", "nova.creds")
 	w.must("send", "msg", "general", "missed", "--json")
 	w.must("send", "dm", "nova", "hi", "--id", "hi-1", "--json")
-	got["members"] = w.until(`"durable":`, "members", "--json")
+	got["members"] = w.untilIt("show a member that is away", func(out string) bool { // what listens may be shown a moment longer
+		return strings.Contains(out, `"durable":`) && !strings.Contains(out, `"live":`)
+	}, "members", "--json")
 	got["roster"] = w.until(`"gone":"left"`, "roster", "--all", "--json")
 	got["receipt"] = w.must("receipt", "hi-1", "--json")
 	got["inbox_peek"] = w.must("inbox", "nova", "--json")
+	w.must("inbox", "--creds", "nova.creds", "--json") // whether a session that ends at once shows it is chance
 	_, got["join_missed"], _ = w.run("", "join", "general", "--creds", "nova.creds", "--json")
 	w.must("send", "dm", "ada", "back", "--creds", "nova.creds", "--json")
 	got["inbox"] = w.must("inbox", "--json")
@@ -76,6 +105,23 @@ func (w *world) shapesOfDelivery() map[string]string {
 	got["deadletter_show"] = w.must("deadletter", "show", "1", "--json")
 	got["deadletter_requeue"] = w.must("deadletter", "requeue", "1", "--json")
 	got["deadletter_drop"] = w.must("deadletter", "drop", "--all", "--force", "--json")
+	return got
+}
+
+// shapesOfPersonas is what the commands about agent files and team files print.
+func (w *world) shapesOfPersonas() map[string]string {
+	w.t.Helper()
+	got := map[string]string{}
+	got["persona_new"] = w.must("persona", "new", "scout", "--prompt", "x", "--role", "r", "--description", "d", "--agent", "script", "--model", "m", "--json")
+	got["persona_list"] = w.must("persona", "list", "--json")
+	got["persona_show"] = w.must("persona", "show", "scout", "--json")
+	got["persona_rm"] = w.must("persona", "rm", "scout", "--force", "--json")
+	file := filepath.Join(w.t.TempDir(), "team.yaml")
+	team := "apiVersion: cotal/v1\nkind: Team\nchannels: {planned: {subscribe: a}}\nagents: {a: {agent: script, role: r, capabilities: [spawn]}}\n"
+	if err := os.WriteFile(file, []byte(team), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	got["team_plan"] = w.must("up", "-f", file, "--dry-run", "--json")
 	return got
 }
 

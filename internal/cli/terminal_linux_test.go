@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -196,6 +197,33 @@ func TestHistoryClearAsks(t *testing.T) {
 		tm.expect(tt.want)
 		if err := cmd.Wait(); exitCode(err) != tt.code {
 			t.Errorf("answer %q: exit %d, want %d", tt.answer, exitCode(err), tt.code)
+		}
+	}
+}
+
+// TestAPersonaThatNobodySaved: who leaves the editor without saving has made nothing, and who saves what it began with has made that.
+func TestAPersonaThatNobodySaved(t *testing.T) {
+	w := newWorld(t)
+	agents := filepath.Join(w.dir, ".cotal", "agents")
+	if err := os.MkdirAll(agents, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		editor, want string
+		code         int
+		left         bool
+	}{
+		{"true", `cotal: make agent file "scout": the editor was left without saving; nothing was done`, 5, false},
+		{"touch", "start it: cotal spawn scout", 0, true},
+	} {
+		w.env["EDITOR"] = tt.editor
+		tm, cmd := openTerminal(t, w, "persona", "new", "scout")
+		tm.expect(tt.want)
+		if err := cmd.Wait(); exitCode(err) != tt.code {
+			t.Errorf("editor %s: exit %d, want %d", tt.editor, exitCode(err), tt.code)
+		}
+		if _, err := os.Stat(filepath.Join(agents, "scout.md")); (err == nil) != tt.left {
+			t.Errorf("editor %s: the file: %v", tt.editor, err)
 		}
 	}
 }

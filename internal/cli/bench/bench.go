@@ -17,7 +17,8 @@ const benchLong = `
 Measures the mesh on this machine beside the same work written directly on nats.go, in one run on one broker: channel
 messages stored and received by 1, 10 and 100 members, durable fan-out beside core NATS, catching up, joining with a
 backlog, what a post stores, what a watcher of the roster is sent, direct messages, role messages, requests, connects, what
-strict mode costs, and whole processes: time to ready, memory at rest, per grant, per endpoint and per idle member. Rounds
+strict mode costs, and whole processes: time to ready, memory at rest, per grant, per endpoint and per idle member, and the terminals of agents: keystroke to echo beside a bare
+terminal, attach to first paint. Rounds
 of the two alternate; each figure is the median of its rounds, and the ratio compares the medians so that more is better.
 The load of the machine before and after stands beside them: on a busy machine believe the ratios, not the figures.
 
@@ -43,7 +44,7 @@ func New(t *command.Tree) *cobra.Command {
 	c := t.Add(command.Spec{Use: "bench [flags]", Short: "Measure this machine beside raw NATS", Long: benchLong, Example: benchExample, Target: command.TargetNone}, r)
 	c.Flags().IntVar(&r.rounds, "rounds", 5, "rounds of each measurement, 1 to 99")
 	c.Flags().Float64Var(&r.scale, "scale", 1, "how many operations, as a factor, 0.01 to 100")
-	c.Flags().StringSliceVar(&r.only, "only", nil, "measure only these, by the start of their name: channel, durable, catch-up, backlog, stored, roster, direct, role, request, connect, store, process, idle")
+	c.Flags().StringSliceVar(&r.only, "only", nil, "measure only these, by the start of their name: channel, durable, catch-up, backlog, stored, roster, direct, role, request, connect, store, process, idle, spawn, agents-idle")
 	return c
 }
 

@@ -181,12 +181,7 @@ func newSet(t *command.Tree) *cobra.Command {
 	c := t.Add(command.Spec{
 		Use: "set [channel] [flags]", Short: "Change the settings of a channel", Long: setLong, Example: setExample,
 		Args: command.Maybe("channel", &s.channel), Target: command.TargetPerson,
-		Complete: func(ctx context.Context, e *command.Env, args []string) []string {
-			if len(args) > 0 {
-				return nil
-			}
-			return target.CompleteChannels(ctx, e)
-		},
+		Complete: command.First(target.CompleteChannels),
 	}, s)
 	f := c.Flags()
 	s.changed = f.Changed
@@ -216,7 +211,7 @@ func (s *set) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	t, ep, leave, err := target.Enter(ctx, e, target.Speaking)
+	t, ep, leave, err := target.Enter(ctx, e, target.Configuring)
 	if err != nil {
 		return err
 	}

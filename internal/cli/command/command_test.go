@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -47,6 +48,41 @@ func TestReport(t *testing.T) {
 	}}
 	if diff := cmp.Diff(wantJSON, got); diff != "" || out.Len() > 0 {
 		t.Errorf("failure (-want +got):\n%s", diff)
+	}
+}
+
+// full is an output that takes nothing, like that of a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "write", Path: "/dev/full", Err: errors.New("no room")}
+}
+
+// TestPrintNowhere is about results that nobody gets: that is no bug of ours, and says that the work may be done.
+func TestPrintNowhere(t *testing.T) {
+	for name, print := range map[string]func(e *command.Env) error{
+		"line": func(e *command.Env) error { return e.Print(nil, func(p *command.Printer) { p.Line("x") }) },
+		"table": func(e *command.Env) error {
+			return e.Print(nil, func(p *command.Printer) { p.Table([]string{"x"}, nil) })
+		},
+		"json": func(e *command.Env) error {
+			e.JSON = true
+			return e.Print(command.V1, nil)
+		},
+	} {
+		e, _, errs := newEnv()
+		e.Stdout = full{}
+		err := print(e)
+		e.JSON = false
+		want := "cotal: write result: no room\nhint: the command may have done its work all the same: look before you repeat it\n"
+		if got := command.Report(e, err); got != 5 || errs.String() != want {
+			t.Errorf("%s: exit %d with %q, want 5 with %q", name, got, errs, want)
+		}
+	}
+	e, _, _ := newEnv()
+	e.JSON, e.Stderr = true, full{}
+	if got := command.Report(e, wire.Errorf(wire.CodeNotFound, "x")); got != 4 {
+		t.Errorf("a failure that nobody gets: exit %d, want 4", got)
 	}
 }
 
@@ -177,6 +213,23 @@ func TestNear(t *testing.T) {
 	}{{"nvoa", "nova", true}, {"nov", "nova", true}, {"nova", "nova", true}, {"bob", "nova", false}, {"x", "y", false}, {"reviwer", "reviewer", true}} {
 		if got := command.Near(tt.a, tt.b); got != tt.want {
 			t.Errorf("Near(%q, %q) = %v, want %v", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestMeant(t *testing.T) {
+	for _, c := range []struct {
+		typed string
+		names []string
+		want  string
+	}{
+		{"scrib", []string{"default", "Scribe", "Scribe", "scribes"}, "did you mean: Scribe, scribes"},
+		{"scrib", []string{"default"}, ""},
+		{"scrib", nil, ""},
+		{"one-of-the-many", []string{"one_of_the_many", "one"}, "did you mean: one_of_the_many"},
+	} {
+		if got := command.Meant(c.typed, c.names); got != c.want {
+			t.Errorf("Meant(%q, %q) = %q, want %q", c.typed, c.names, got, c.want)
 		}
 	}
 }

@@ -64,6 +64,12 @@ func (e *Env) Quiet() *slog.Logger {
 // Interactive reports whether a person types at a terminal and sees the output.
 func (e *Env) Interactive() bool { return isTerminal(e.Stdin) && isTerminal(e.Stdout) }
 
+// Shown reports whether what is printed goes to a terminal.
+func (e *Env) Shown() bool { return isTerminal(e.Stdout) }
+
+// Typed reports whether standard input is a terminal, wherever the output goes.
+func (e *Env) Typed() bool { return isTerminal(e.Stdin) }
+
 // Colour reports whether w is a terminal that may be coloured. NO_COLOR set to anything, or a terminal called
 // "dumb", says no.
 func (e *Env) Colour(w io.Writer) bool {

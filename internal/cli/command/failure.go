@@ -81,11 +81,12 @@ func Report(e *Env, err error) int {
 	if err == nil {
 		return 0
 	}
+	if code, quiet := exitOf(err); quiet {
+		return code
+	}
 	f := FailureOf(err)
 	if e.JSON {
-		if werr := e.writeJSON(e.Stderr, f); werr != nil {
-			return wire.CodeInternal.Exit()
-		}
+		_ = e.writeJSON(e.Stderr, f) // nobody reads it then, and the exit code says what it was
 		return f.Error.Exit
 	}
 	writeFailure(e.Stderr, f)
@@ -107,6 +108,13 @@ func (c *cancelled) Unwrap() error { return c.error }
 // Cancelledf says what state a command left that the person ended. The text begins with "cancelled".
 func Cancelledf(format string, args ...any) error {
 	return &cancelled{wire.Errorf(wire.CodeCancelled, format, args...)}
+}
+
+// Undonef is [Cancelledf] for a command that did nothing.
+func Undonef(format string, args ...any) error {
+	e := wire.Errorf(wire.CodeCancelled, format, args...)
+	e.Outcome = wire.OutcomeNotExecuted
+	return &cancelled{e}
 }
 
 // Stopped is err as the person reads it who ended the command, which ctx says: that, and that nothing was done where that is

@@ -4,11 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"unicode/utf16"
+
+	"github.com/cotal-go/cotal/internal/fserr"
+	"github.com/cotal-go/cotal/wire"
 )
 
 // Version is the value of the field "v" of everything that --json prints. Fields are added under the same version;
@@ -46,10 +51,22 @@ func (e *Env) writeJSON(w io.Writer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
-	if _, err := w.Write(shown(b.Bytes())); err != nil {
-		return fmt.Errorf("write result: %w", err)
+	_, err := w.Write(shown(b.Bytes()))
+	return Unwritten(err)
+}
+
+// Unwritten is the error of a result that its reader does not get; that of nil is nil.
+func Unwritten(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	code := wire.CodeFailedPrecondition
+	if errors.Is(err, syscall.ENOSPC) {
+		code = wire.CodeResourceExhausted
+	}
+	e := wire.Errorf(code, "write result: %w", fserr.Cause(err))
+	e.Outcome = wire.OutcomeUnknown
+	return Hint(e, "the command may have done its work all the same: look before you repeat it")
 }
 
 // shown is JSON with the characters escaped that act on a terminal or on the order of a text: the same value, and whoever
@@ -102,7 +119,7 @@ func newPrinter(w io.Writer, colour bool) *Printer {
 
 func (p *Printer) flush() error {
 	if err := p.w.Flush(); err != nil {
-		return fmt.Errorf("write result: %w", err)
+		return Unwritten(err)
 	}
 	return p.err
 }
@@ -123,7 +140,7 @@ func (p *Printer) Table(header []string, rows [][]string) {
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
 	if err := tw.Flush(); err != nil && p.err == nil {
-		p.err = fmt.Errorf("write table: %w", err)
+		p.err = Unwritten(err)
 	}
 }
 

@@ -30,10 +30,12 @@ type Spec struct {
 type TargetFlags int
 
 // The sets of flags: those of a command that works from the trust records of a project, which no credential stands for; of
-// one that speaks in a mesh as somebody, of one that only names a space, of one that looks at no mesh.
+// one that speaks in a mesh as somebody, of one that does so and has another use for --name, of one that only names a space, of one
+// that looks at no mesh.
 const (
 	TargetRecords TargetFlags = iota
 	TargetPerson
+	TargetSelf
 	TargetSpace
 	TargetNone
 )
@@ -58,7 +60,7 @@ func (t *Tree) addTarget(c *cobra.Command, set TargetFlags) {
 		_ = f.MarkHidden("creds") // known, so that it is refused with a reason
 	}
 	if set == TargetPerson {
-		f.StringVar(&v.Name, "name", "", "speak as local.<name> (default: your login name)")
+		f.StringVar(&v.Name, "name", "", "speak as local.<name>, where people sign in as that actor of yours (default: your login name)")
 	}
 }
 
@@ -69,6 +71,16 @@ func (t *Tree) Spaces() []string {
 		return nil
 	}
 	return cfg.KnownSpaces()
+}
+
+// First proposes what fn does for the first operand, and nothing for those after it.
+func First(fn func(ctx context.Context, e *Env) []string) func(ctx context.Context, e *Env, args []string) []string {
+	return func(ctx context.Context, e *Env, args []string) []string {
+		if len(args) > 0 {
+			return nil
+		}
+		return fn(ctx, e)
+	}
 }
 
 // Tree builds the tree of commands around one Env.
@@ -84,14 +96,29 @@ func (t *Tree) Group(use, short, long string, children ...*cobra.Command) *cobra
 		Use: use, Short: short, Long: strings.TrimSpace(long),
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return Hint(Usagef("%s: a verb is missing", c.Name()), "see: "+c.CommandPath()+" --help")
+				return Hint(Usagef("%s: a verb is missing", c.Name()), "name one of: "+strings.Join(verbs(c), ", "), "see: "+c.CommandPath()+" --help")
 			}
-			return Hint(Usagef("%s: no verb %q", c.Name(), args[0]), "see: "+c.CommandPath()+" --help")
+			err := Hint(Usagef("%s: no verb %q", c.Name(), args[0]), "see: "+c.CommandPath()+" --help")
+			if meant := Meant(args[0], verbs(c)); meant != "" {
+				return Hint(err, meant)
+			}
+			return err
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
 	c.AddCommand(children...)
 	return c
+}
+
+// verbs are the names of the commands that a group holds.
+func verbs(c *cobra.Command) []string {
+	var out []string
+	for _, child := range c.Commands() {
+		if child.IsAvailableCommand() {
+			out = append(out, child.Name())
+		}
+	}
+	return out
 }
 
 // Add makes the command that runs r.

@@ -2,6 +2,7 @@ package grant
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ Lists who is granted what in the space, as the authority's records say now, and 
 expires. An active name stays granted when all its credentials have expired: cotal mint <name> --renew makes another.
 Names that were revoked are shown with --all.
 
-The lists are those of the grant. The profile of a credential may go beyond them: an observer receives every channel, an
-operator posts to every channel.
+The lists are those of the grant. The profile may go beyond them: an observer receives every channel, an operator posts to
+every channel.
 `
 
 const grantsExample = `
@@ -54,6 +55,7 @@ type Line struct {
 	UID       wire.UID   `json:"uid"`
 	Kind      string     `json:"kind"`
 	State     string     `json:"state"`
+	Profile   string     `json:"profile,omitempty"` // of credential files
 	Role      string     `json:"role,omitempty"`
 	Subscribe []string   `json:"allowSubscribe"`
 	Publish   []string   `json:"allowPublish"`
@@ -62,6 +64,8 @@ type Line struct {
 	Created   time.Time  `json:"created"`
 	Expires   *time.Time `json:"expires,omitempty"` // of the newest credential that has not expired
 	By        string     `json:"by,omitempty"`
+	// Refused says that it is of before people signed in at the space: its credentials are refused, whenever they end.
+	Refused bool `json:"refused,omitempty"`
 }
 
 func (r GrantsResult) human(p *command.Printer) {
@@ -71,15 +75,22 @@ func (r GrantsResult) human(p *command.Printer) {
 	}
 	rows := make([][]string, len(r.Grants))
 	for i, g := range r.Grants {
-		rows[i] = []string{g.Principal, g.Kind, g.State, dash(g.Role), patterns(g.Subscribe), patterns(g.Publish), g.Created.Local().Format(time.DateTime), g.expires(), g.Label}
+		state := g.State
+		if g.Refused {
+			state = "refused"
+		}
+		rows[i] = []string{g.Principal, g.Kind, state, dash(g.Profile), dash(g.Role), patterns(g.Subscribe), patterns(g.Publish), g.Created.Local().Format(time.DateTime), g.expires(), g.Label}
 	}
-	p.Table([]string{"principal", "kind", "state", "role", "read list", "post list", "since", "expires", "label"}, rows)
+	p.Table([]string{"principal", "kind", "state", "profile", "role", "read list", "post list", "since", "expires", "label"}, rows)
+	if slices.ContainsFunc(r.Grants, func(g Line) bool { return g.Refused }) {
+		p.Line("refused: people sign in at space %s now, and a static grant, of a credential file, lets nobody in any more", r.Space)
+	}
 }
 
 // expires is when the newest credential ends, in words.
 func (l Line) expires() string {
 	switch {
-	case l.State != string(trust.GrantActive):
+	case l.State != string(trust.GrantActive) || l.Refused:
 		return "-"
 	case l.Expires == nil:
 		return "expired"
@@ -107,6 +118,10 @@ func (g *grants) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
+	people, err := node.Authority().People(ctx, t.Space())
+	if err != nil {
+		return t.Explain(err)
+	}
 	all, err := node.Authority().List(ctx, t.Space())
 	if err != nil {
 		return t.Explain(err)
@@ -121,9 +136,10 @@ func (g *grants) Run(ctx context.Context, e *command.Env) error {
 			return t.Explain(err)
 		}
 		res.Grants = append(res.Grants, Line{
-			Principal: gr.Principal().String(), UID: gr.UID, Kind: string(gr.Kind), State: string(gr.State), Role: gr.Role,
+			Principal: gr.Principal().String(), UID: gr.UID, Kind: string(gr.Kind), State: string(gr.State), Profile: string(gr.Profile), Role: gr.Role,
 			Subscribe: orEmpty(gr.AllowSubscribe), Publish: orEmpty(gr.AllowPublish), Commands: orEmpty(gr.Scope), Label: gr.Label,
 			Created: gr.CreatedAt, Expires: expires, By: gr.By,
+			Refused: people && gr.Kind == trust.KindStatic && gr.State == trust.GrantActive,
 		})
 	}
 	return e.Print(res, res.human)

@@ -31,15 +31,20 @@ Direct messages to and from the holder always work. That is an agent; an observe
 nothing, an admin also reads inboxes, an operator posts to every channel and receives nothing. The history that these
 read is that of --allow-subscribe.
 
+With --capability spawn the holder asks supervisors for agents and commands those that were started under it; what it starts holds
+nothing beyond it, and is refused while the holder is an observer or admin. An agent that is to take messages of a role needs
+--capability role:<role> in whoever starts it.
+
 A name that is granted already is refused. With --renew it gets a later credential and keeps its identity, its
 direct messages and the rights that are not named again; a running endpoint takes the new file up by itself. When that
-takes nothing away, the credentials before it work until they expire. When it does, they are refused from then on and
-their connections end.
+takes nothing away, the credentials before it work until they expire. When it does, or is of another profile, they are
+refused from then on and their connections end; what runs under another profile has to be started again.
 `
 
 const mintExample = `
   cotal mint nova --allow-subscribe 'team.>' --allow-publish team.backend
   cotal mint reviewer1 --role reviewer --ttl 8h --out ./reviewer1.creds
+  cotal mint lead --allow-subscribe 'team.>' --allow-publish 'team.>' --capability spawn,role:reviewer
   cotal mint nova --renew
 `
 
@@ -54,6 +59,7 @@ type mint struct {
 	subscribe []string
 	publish   []string
 	commands  []string
+	able      []string // capabilities
 	label     string
 	ttl       time.Duration
 	out       string
@@ -69,11 +75,12 @@ func NewMint(t *command.Tree) *cobra.Command {
 		Args: command.One("name", &m.name),
 	}, m)
 	f := c.Flags()
-	f.StringVar(&m.profile, "profile", string(trust.Agent), "agent, observer (receives all channels), admin (also inboxes) or operator (posts everywhere)")
+	f.StringVar(&m.profile, "profile", "", "agent, observer (receives all channels), admin (also inboxes) or operator (posts everywhere) (default agent, or with --renew what it was)")
 	f.StringVar(&m.role, "role", "", "role whose messages the holder takes, one holder each")
 	f.StringSliceVar(&m.subscribe, "allow-subscribe", nil, "channel patterns the holder may read")
 	f.StringSliceVar(&m.publish, "allow-publish", nil, "channel patterns the holder may post to")
 	f.StringSliceVar(&m.commands, "allow-command", nil, "further control commands, <endpoint>.<command>")
+	f.StringSliceVar(&m.able, "capability", nil, "spawn (start agents), role:<role> (hand the role on to them)")
 	f.StringVar(&m.label, "label", "", "free text kept with the grant")
 	f.Var(command.DurationFlag(&m.ttl), "ttl", "life of the credential, such as 8h or 30d (default: the profile's, 24h for agents)")
 	f.StringVarP(&m.out, "out", "o", "", "file to write, - for standard output (default .cotal/auth/creds/space.<hex>/<name>.creds)")
@@ -104,12 +111,13 @@ type MintResult struct {
 	Subscribe []string   `json:"allowSubscribe"`
 	Publish   []string   `json:"allowPublish"`
 	Commands  []string   `json:"commands"`
-	Reads     []string   `json:"reads"` // channels it receives, by its profile and lists
-	Posts     []string   `json:"posts"` // channels it may post to, likewise
+	Spawns    bool       `json:"spawns"` // it may start agents
+	Reads     []string   `json:"reads"`  // channels it receives, by its profile and lists
+	Posts     []string   `json:"posts"`  // channels it may post to, likewise
 	UserKey   string     `json:"userKey"`
 	Expires   time.Time  `json:"expires"`
 	File      string     `json:"file,omitempty"`
-	// Refused says what became of the credentials before it, when it took rights away.
+	// Refused says what became of the credentials before it, when it took rights away or is of another profile.
 	Refused *auth.Refusal `json:"refused,omitempty"`
 }
 
@@ -124,9 +132,15 @@ func (r MintResult) human(p *command.Printer) {
 	if len(r.Commands) > 0 {
 		p.Line("  commands: %s", list(r.Commands))
 	}
+	if r.Spawns {
+		p.Line("  starts agents, and commands those that it started")
+	}
 	p.Line("  credential: %s", r.File)
 	if r.Refused != nil {
-		p.Line("  rights were taken away: %s of before refused from now on", plural(r.Refused.Keys, "credential"))
+		p.Line("  what was minted before is refused from now on: %s", plural(r.Refused.Keys, "credential"))
+		for _, a := range r.Refused.Exceeding {
+			p.Line("  an agent under it is refused with it, until it fits there again: %s", a)
+		}
 	}
 }
 
@@ -168,7 +182,7 @@ func list(s []string) string {
 
 // Run grants, mints, writes.
 func (m *mint) Run(ctx context.Context, e *command.Env) error {
-	if !slices.Contains(profileNames(), m.profile) {
+	if m.profile != "" && !slices.Contains(profileNames(), m.profile) {
 		return command.Usagef("--profile %q: want one of %s", m.profile, strings.Join(profileNames(), ", "))
 	}
 	if m.ttl < 0 {
@@ -195,7 +209,7 @@ func (m *mint) Run(ctx context.Context, e *command.Env) error {
 	}
 	creds, done, err := m.issue(ctx, node.Authority(), t.Space())
 	if err != nil {
-		return m.explain(err)
+		return m.explain(t.Space(), t.ExplainSilence(ctx, err))
 	}
 	if err := f.write(ctx, creds.Reveal()); err != nil {
 		return command.Hint(err, "the name is granted; write its credential elsewhere: cotal mint "+m.name+" --renew --out <file>")
@@ -206,7 +220,7 @@ func (m *mint) Run(ctx context.Context, e *command.Env) error {
 func (m *mint) issue(ctx context.Context, a *auth.Authority, s wire.Space) (creds *trust.Credentials, done auth.Refusal, err error) {
 	req := auth.Request{
 		Space: s, Actor: m.name, Profile: trust.Profile(m.profile), Role: m.role, Subscribe: m.subscribe,
-		Publish: m.publish, Commands: m.commands, Label: m.label, TTL: m.ttl,
+		Publish: m.publish, Commands: m.commands, Capabilities: m.able, Label: m.label, TTL: m.ttl,
 	}
 	if m.renew {
 		return a.Renew(ctx, req)
@@ -218,7 +232,7 @@ func (m *mint) issue(ctx context.Context, a *auth.Authority, s wire.Space) (cred
 func (m *mint) print(e *command.Env, id trust.Identity, done auth.Refusal, path string) error {
 	r := MintResult{
 		V: command.V1, Space: id.Space, Principal: id.Principal.String(), UID: id.UID, Profile: string(id.Profile), Role: id.Role,
-		Subscribe: orEmpty(id.Subscribe), Publish: orEmpty(id.Publish), Commands: orEmpty(id.Commands), UserKey: id.UserKey, Expires: id.Expires, File: path,
+		Subscribe: orEmpty(id.Subscribe), Publish: orEmpty(id.Publish), Commands: orEmpty(id.Commands), Spawns: id.Spawns, UserKey: id.UserKey, Expires: id.Expires, File: path,
 	}
 	r.Reads, r.Posts = reach(id)
 	if done.Narrowed {
@@ -227,7 +241,7 @@ func (m *mint) print(e *command.Env, id trust.Identity, done auth.Refusal, path 
 	if path == "" {
 		e.Note("minted %s in space %s until %s", r.Principal, r.Space, r.Expires.Local().Format(time.DateTime))
 		if done.Narrowed {
-			e.Note("rights were taken away: %s of before refused from now on", plural(done.Keys, "credential"))
+			e.Note("what was minted before is refused from now on: %s", plural(done.Keys, "credential"))
 		}
 		return nil
 	}
@@ -240,10 +254,18 @@ func (m *mint) print(e *command.Env, id trust.Identity, done auth.Refusal, path 
 	return nil
 }
 
-func (m *mint) explain(err error) error {
+func (m *mint) explain(s wire.Space, err error) error {
 	switch {
+	case trust.ReasonOf(err) == trust.ReasonUserMode:
+		refusal := trust.Deny(wire.CodeFailedPrecondition, trust.ReasonUserMode, "space %q signs people in and hands out no credential files", s)
+		return command.Hint(refusal, "a person runs cotal login, which shows the line that grants them something",
+			"whoever has not signed in yet is granted by their subject at the identity provider: cotal actor grant "+m.name+" --sub SUBJECT --full")
+	case errors.Is(err, wire.ErrExists) && m.renew: // it is no grant of a credential file
+		return command.Hint(err, "only a name that cotal mint granted is renewed so: an agent's supervisor renews its, and the commands of a person their own; see cotal grants")
 	case errors.Is(err, wire.ErrExists):
 		return command.Hint(err, "a later credential of the same identity: cotal mint "+m.name+" --renew"+m.where(), "end that identity first: cotal revoke "+m.name)
+	case errors.Is(err, wire.ErrConflict):
+		return command.Hint(err, "somebody changed the grant at the same time: run it again")
 	case errors.Is(err, wire.ErrNotFound):
 		return command.Hint(err, "grant the name first, without --renew: cotal mint "+m.name, "which names are granted: cotal grants")
 	}
@@ -268,7 +290,7 @@ func (m *mint) file(ctx context.Context, e *command.Env, t *target.Target) (file
 	if m.out == "-" {
 		return file{write: func(_ context.Context, data []byte) error {
 			_, err := e.Stdout.Write(data)
-			return err
+			return command.Unwritten(err)
 		}}, nil
 	}
 	replace := m.renew || m.force

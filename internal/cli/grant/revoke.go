@@ -40,12 +40,7 @@ func NewRevoke(t *command.Tree) *cobra.Command {
 	r := &revoke{}
 	c := t.Add(command.Spec{
 		Use: "revoke <name> [flags]", Short: "End a name and everything minted for it", Long: revokeLong, Example: revokeExample,
-		Args: command.Maybe("name", &r.name), Complete: func(ctx context.Context, e *command.Env, args []string) []string {
-			if len(args) > 0 {
-				return nil
-			}
-			return target.CompleteNames(ctx, e)
-		},
+		Args: command.Maybe("name", &r.name), Complete: command.First(target.CompleteGranted),
 	}, r)
 	c.Flags().StringVar(&r.key, "key", "", "end one credential by its public user key")
 	return c
@@ -117,7 +112,7 @@ func (r *revoke) Run(ctx context.Context, e *command.Env) error {
 		return command.Hint(err, "which names are granted: cotal grants")
 	}
 	if err != nil {
-		return t.Explain(err)
+		return t.Explain(t.ExplainSilence(ctx, err))
 	}
 	res.Principal, res.Keys, res.Kicked, res.Waiting = p.String(), done.Keys, done.Kicked, done.Waiting
 	res.File = r.removeFile(ctx, t, p)

@@ -44,15 +44,8 @@ func NewMembers(t *command.Tree) *cobra.Command {
 	m := &members{}
 	return t.Add(command.Spec{
 		Use: "members [channel] [flags]", Short: "List who is a member of which channels", Long: membersLong, Example: membersExample,
-		Args: command.Maybe("channel", &m.channel), Target: command.TargetPerson, Complete: channels,
+		Args: command.Maybe("channel", &m.channel), Target: command.TargetPerson, Complete: command.First(target.CompleteChannels),
 	}, m)
-}
-
-func channels(ctx context.Context, e *command.Env, args []string) []string {
-	if len(args) > 0 {
-		return nil
-	}
-	return target.CompleteChannels(ctx, e)
 }
 
 // MembersResult is what `cotal members --json` prints.

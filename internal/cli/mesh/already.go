@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,9 @@ import (
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
-	"github.com/cotal-go/cotal/internal/cli/process"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -83,11 +84,8 @@ func (p *plan) awaitRun(ctx context.Context) (*config.Run, error) {
 		if err != nil {
 			return nil, command.Hint(err, "stop the process that runs the mesh, remove the file and run again")
 		}
-		if run != nil {
-			alive, err := process.Running(process.Identity{PID: run.PID, Start: run.Start})
-			if alive || err != nil { // where processes cannot be told apart the record is believed
-				return run, nil
-			}
+		if target.Runs(run) {
+			return run, nil
 		}
 		if release, err := p.project.Lock(); err == nil && release != nil {
 			release()
@@ -117,10 +115,18 @@ func (u *up) heal(ctx context.Context, e *command.Env, p *plan, run *config.Run)
 	if err := u.misplaced(st); err != nil {
 		return UpResult{}, err
 	}
+	if err := u.partedOtherwise(st); err != nil {
+		return UpResult{}, err
+	}
 	healed, err := p.serveAll(ctx, node, st)
 	if err != nil {
 		return UpResult{}, err
 	}
+	people, err := p.healPeople(ctx, e, node, st)
+	if err != nil {
+		return UpResult{}, err
+	}
+	healed = append(healed, people...)
 	if len(st.Broker.Impaired) > 0 {
 		e.Progress("the broker cannot store; starting it again")
 		if err := p.restore(ctx, node); err != nil {
@@ -139,6 +145,7 @@ func (u *up) heal(ctx context.Context, e *command.Env, p *plan, run *config.Run)
 	if len(healed) > 0 {
 		res.State = stateHealed
 	}
+	p.tell(&res)
 	return res, nil
 }
 
@@ -198,11 +205,14 @@ func (p *plan) mute(run *config.Run, err error) error {
 		"end it and start again: cotal down && cotal up --detach")
 }
 
-// misplaced refuses --no-delivery, given or denied, when the running mesh has it otherwise.
+// misplaced refuses --no-delivery and --no-supervisor, given or denied, when the running mesh has it otherwise.
 func (u *up) misplaced(st cotal.Status) error {
 	for _, s := range st.Spaces {
 		if apart := s.Delivery == stateElsewhere; u.placed && apart != u.apart {
 			return clash("--no-delivery", strconv.FormatBool(u.apart), strconv.FormatBool(apart))
+		}
+		if apart := s.Supervisor != nil && s.Supervisor.State == stateElsewhere; u.agented && apart != u.noAgents {
+			return clash("--no-supervisor", strconv.FormatBool(u.noAgents), strconv.FormatBool(apart))
 		}
 	}
 	return nil
@@ -231,8 +241,10 @@ func (p *plan) differs(u *up, run *config.Run) error {
 		return clash("--tls-cert", p.cert, orNone(run.CA))
 	case u.strict != nil && *u.strict != s.Strict:
 		return clash("--strict", fmt.Sprint(*u.strict), fmt.Sprint(s.Strict))
+	case u.most != 0 && u.most != cmp.Or(s.MaxAgents, supervisor.DefaultMaxAgents):
+		return clash("--max-agents", fmt.Sprint(u.most), fmt.Sprint(cmp.Or(s.MaxAgents, supervisor.DefaultMaxAgents)))
 	}
-	return nil
+	return u.exchangeDiffers(p.signing.exchange, s.People)
 }
 
 func orNone(s string) string {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,13 +18,16 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/process"
 	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/internal/fserr"
+	"github.com/cotal-go/cotal/internal/plainfile"
 	"github.com/cotal-go/cotal/wire"
 )
 
 // maxLog is the size from which on a start sets the log file aside as up.log.1.
 const maxLog = 16 << 20
 
-// childEnv are the variables that a detached run gets; nothing else of the shell's environment outlives it.
+// childEnv are the variables that a detached run gets, besides those that its agents are given; nothing else of the shell's environment
+// outlives it.
 var childEnv = []string{
 	"PATH", "HOME", "TMPDIR", "TZ", "LANG", "USER", "LOGNAME", config.EnvHome, config.EnvSpace, "GOMAXPROCS", "GOMEMLIMIT", "GOCOVERDIR",
 	"SystemRoot", "SystemDrive", "USERPROFILE", "LOCALAPPDATA", "USERNAME", "TEMP", "TMP", "PATHEXT",
@@ -35,14 +39,20 @@ type answer struct {
 	Failure *command.FailureBody `json:"failure,omitempty"`
 }
 
-// runDetached starts a child that outlives this process and returns when it is ready or has failed.
-func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan) error {
+// runDetached starts a child that outlives this process and returns when it is ready or has failed. Release gives the lock of the project
+// to the child, which is on record before: whoever looks meanwhile finds a start that is under way.
+func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan, release func()) error {
+	defer release()
 	log, err := openLog(p.project.LogFile())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd, err := u.child(e, p)
+	flags := []string{"--keep"}
+	if u.once {
+		flags = nil
+	}
+	cmd, err := u.child(e, p, flags...)
 	if err != nil {
 		return err
 	}
@@ -55,6 +65,12 @@ func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan) error {
 	if err := cmd.Start(); err != nil {
 		return wire.Errorf(wire.CodeInternal, "start in the background: %v", err)
 	}
+	if id, err := process.Of(cmd.Process.Pid); err == nil {
+		if err := p.project.SaveStarting(config.Process{PID: id.PID, Start: id.Start}); err != nil {
+			e.Progress("%v; until the mesh is up it may seem not to run", err)
+		}
+	}
+	release()
 	res, err := u.await(ctx, out, cmd, p)
 	if err != nil {
 		return err
@@ -63,21 +79,21 @@ func (u *up) runDetached(ctx context.Context, e *command.Env, p *plan) error {
 		return err
 	}
 	if res.State != stateRunning {
-		nextSteps(e)
+		nextSteps(e, *res)
 	}
 	return nil
 }
 
-func (u *up) child(e *command.Env, p *plan) (*exec.Cmd, error) {
+func (u *up) child(e *command.Env, p *plan, flags ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.Command(self, u.args(e)...)
+	cmd := exec.Command(self, append(u.args(e), flags...)...)
 	cmd.Args[0] = "cotal" // what process listings show
 	cmd.Dir = p.project.Root
 	cmd.Env = []string{}
-	for _, name := range childEnv {
+	for _, name := range slices.Concat(childEnv, agentEnv()) {
 		if v := e.Getenv(name); v != "" {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}
@@ -102,7 +118,7 @@ func (u *up) args(e *command.Env) []string {
 	}
 	add("space", e.Flags.Space)
 	add("host", u.host)
-	if u.port != 0 {
+	if u.ported {
 		add("port", strconv.Itoa(u.port))
 	}
 	add("tls-cert", path(u.cert))
@@ -116,6 +132,17 @@ func (u *up) args(e *command.Env) []string {
 	}
 	if u.placed {
 		add("no-delivery", strconv.FormatBool(u.apart))
+	}
+	args = append(args, u.provider.Args()...)
+	args = append(args, u.exchange.Args()...)
+	if u.most != 0 {
+		add("max-agents", strconv.Itoa(u.most))
+	}
+	if u.agented {
+		add("no-supervisor", strconv.FormatBool(u.noAgents))
+	}
+	if u.parted {
+		add("no-authority", strconv.FormatBool(u.away))
 	}
 	if e.Verbose {
 		args = append(args, "--verbose")
@@ -164,12 +191,21 @@ func decode(line []byte, err error, cmd *exec.Cmd, p *plan) (*UpResult, error) {
 	case a.Failure != nil:
 		_ = cmd.Wait()
 		f := a.Failure
-		return nil, command.Hint(&wire.Error{Code: f.Code, Message: f.Message, Outcome: f.Outcome, Details: f.Details}, f.Hints...)
+		err := &wire.Error{Code: f.Code, Message: f.Message, Outcome: f.Outcome, Details: f.Details}
+		return nil, command.Hint(err, p.withLog(err, f.Hints)...)
 	case a.Result == nil:
 		return nil, wire.Errorf(wire.CodeInternal, "read answer of the background process: neither result nor failure")
 	}
 	_ = cmd.Process.Release()
 	return a.Result, nil
+}
+
+// withLog adds where the log is, if the start wrote any that is not taken away after why.
+func (p *plan) withLog(why error, hints []string) []string {
+	if info, err := os.Stat(p.project.LogFile()); err != nil || info.Size() == 0 || p.undone(why) {
+		return hints
+	}
+	return append(hints, "its log: "+p.project.LogFile())
 }
 
 // runReporting is the child's side: one line on standard output, and nothing after it, for nobody reads it then. The parent
@@ -186,7 +222,7 @@ func (u *up) runReporting(ctx context.Context, e *command.Env) error {
 		_, _ = e.Stdout.Write(append(line, '\n'))
 		return nil
 	}
-	err := u.serve(ctx, e, tell)
+	err := roomless(u.serve(ctx, e, tell), e.Dir)
 	if err != nil && !reported {
 		f := command.FailureOf(err).Error
 		return errors.Join(err, tell(answer{Failure: &f}))
@@ -195,7 +231,7 @@ func (u *up) runReporting(ctx context.Context, e *command.Env) error {
 }
 
 func (u *up) serve(ctx context.Context, e *command.Env, tell func(answer) error) error {
-	p, err := u.newPlan(e)
+	p, err := u.newPlan(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -212,6 +248,9 @@ func (u *up) serve(ctx context.Context, e *command.Env, tell func(answer) error)
 		if err := p.noteLog(r.Log); err != nil {
 			return err
 		}
+		if err := p.started(); err != nil {
+			return err
+		}
 		return tell(answer{Result: &r})
 	})
 }
@@ -226,16 +265,25 @@ func (p *plan) noteLog(path string) error {
 	return p.project.SaveRun(*run)
 }
 
+// started ends the record of the start when it is that of this process: a keeper does it itself, once it is on record as that.
+func (p *plan) started() error {
+	self, err := process.Self()
+	if err != nil {
+		return nil // then there is no such record
+	}
+	return p.project.ForgetStarting(config.Process{PID: self.PID, Start: self.Start})
+}
+
 func openLog(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, wire.Errorf(wire.CodeFailedPrecondition, "make log folder: %v", err)
 	}
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() > maxLog {
 		_ = os.Rename(path, strings.TrimSuffix(path, ".1")+".1")
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := plainfile.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, wire.Errorf(wire.CodeFailedPrecondition, "open log file: %v", err)
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "open log file %q: %v", path, fserr.Cause(err))
 	}
 	return f, nil
 }

@@ -1,8 +1,10 @@
 package mesh
 
 import (
+	"context"
 	"log/slog"
 	"net"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,21 +20,25 @@ type plan struct {
 	machine   config.Machine
 	space     string
 	host      string
-	port      int // 0: free to choose
+	port      int  // 0: free to choose
+	pinned    bool // an earlier start was given it
 	cert, key string
 	storeDir  string
 	strict    bool
 	open      bool
 	apart     bool     // delivery runs in processes of its own
+	noAgents  bool     // so does the supervisor
+	most      int      // agents that have not ended; 0 for the default
 	known     []string // spaces of the trust records
 	made      bool     // this start made the project folder
 	logLevel  slog.Level
+	signing   signing
 }
 
 const defaultHost = "127.0.0.1"
 
 // newPlan refuses what contradicts the project before anything is touched.
-func (u *up) newPlan(e *command.Env) (*plan, error) {
+func (u *up) newPlan(ctx context.Context, e *command.Env) (*plan, error) {
 	cfg, err := config.Named(config.Input{Flags: config.Flags{Space: e.Flags.Space}, Getenv: e.Getenv, Dir: e.Dir})
 	if err != nil {
 		return nil, err
@@ -57,6 +63,9 @@ func (u *up) newPlan(e *command.Env) (*plan, error) {
 	if err := p.pickSpace(cfg.Space, s); err != nil {
 		return nil, err
 	}
+	if err := u.planPeople(ctx, p, s); err != nil {
+		return nil, err
+	}
 	return p, p.check()
 }
 
@@ -79,9 +88,12 @@ func (u *up) merge(p *plan, s config.Settings, dir string) error {
 	if u.open && !fresh && !s.Open {
 		return wire.Errorf(wire.CodeFailedPrecondition, "project %q has authentication; it cannot be started --open", p.project.Root)
 	}
-	p.open, p.apart = u.open || s.Open, u.apart
+	p.open, p.apart, p.noAgents = u.open || s.Open, u.apart, u.noAgents
 	if p.open && p.apart {
 		return wire.Errorf(wire.CodeFailedPrecondition, "an open mesh is served by one process: --no-delivery needs authentication")
+	}
+	if p.open && p.noAgents {
+		return wire.Errorf(wire.CodeFailedPrecondition, "an open mesh runs no agents: --no-supervisor needs authentication")
 	}
 	p.host, p.port, p.cert, p.key, p.storeDir, p.strict = s.Host, s.Port, s.TLSCert, s.TLSKey, s.StoreDir, s.Strict
 	if u.host != "" {
@@ -90,7 +102,8 @@ func (u *up) merge(p *plan, s config.Settings, dir string) error {
 	if p.host == "" {
 		p.host = defaultHost
 	}
-	if u.port != 0 {
+	p.pinned = p.port != 0 && !u.ported
+	if u.ported {
 		p.port = u.port
 	}
 	if (u.cert == "") != (u.key == "") {
@@ -108,6 +121,9 @@ func (u *up) merge(p *plan, s config.Settings, dir string) error {
 	}
 	if u.strict != nil {
 		p.strict = *u.strict
+	}
+	if p.most = s.MaxAgents; u.most != 0 {
+		p.most = u.most
 	}
 	return nil
 }
@@ -150,6 +166,9 @@ func (p *plan) check() error {
 	if p.port < 0 || p.port > 65535 {
 		return command.Usagef("--port %d: allowed are 1 to 65535", p.port)
 	}
+	if p.most < 0 {
+		return command.Usagef("--max-agents %d: want at least 1", p.most)
+	}
 	if loopback(p.host) {
 		return nil
 	}
@@ -176,7 +195,7 @@ func (p *plan) stateDir() string {
 func (p *plan) remember() config.Settings {
 	return config.Settings{
 		Space: p.space, Host: unless(p.host, defaultHost), Port: p.port, TLSCert: p.cert, TLSKey: p.key,
-		StoreDir: p.storeDir, Strict: p.strict, Open: p.open,
+		StoreDir: p.storeDir, Strict: p.strict, Open: p.open, MaxAgents: p.most, People: p.signing.exchange,
 	}
 }
 
@@ -185,6 +204,15 @@ func unless(v, def string) string {
 		return ""
 	}
 	return v
+}
+
+// hostOf is the host of an address, or "".
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 func absolute(dir, path string) string {

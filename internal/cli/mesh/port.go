@@ -46,7 +46,24 @@ func (p *plan) tryPort(ctx context.Context, port int) error {
 		return command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "listen on %q: %v", addr, opCause(err)),
 			"choose another: --host <address> --port <port>")
 	}
-	return command.Hint(wire.Errorf(wire.CodeConflict, "port %d is taken by %s", port, who), "choose another: --port <port>, or leave it away and a free one is taken")
+	err = wire.Errorf(wire.CodeConflict, "port %d is taken by %s", port, who)
+	if p.pinned {
+		return command.Hint(err, "it was given with --port once, and is remembered: choose another with --port <port>, or any with --port 0")
+	}
+	return command.Hint(err, "choose another: --port <port>, or --port 0 for any")
+}
+
+// moved says in words why the mesh listens on another port than the last time; "" when it does not, and when that was asked for.
+func (p *plan) moved(ctx context.Context, port int) string {
+	before := p.project.LastPort()
+	if p.port != 0 || before == 0 || before == port {
+		return ""
+	}
+	why := "was not free"
+	if by := p.knock(ctx, before); by != "" {
+		why = "is taken by " + by
+	}
+	return "port " + strconv.Itoa(before) + ", where it listened before, " + why + "; agents and commands of this machine find it at the new one, links and addresses that were given away do not lead to it"
 }
 
 // knock says who listens on the port, in words; "" when nobody does.

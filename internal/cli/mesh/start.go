@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,7 +18,9 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/process"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/internal/fserr"
 	"github.com/cotal-go/cotal/secret"
+	"github.com/cotal-go/cotal/supervisor/persona"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -44,7 +48,10 @@ func (p *plan) run(ctx context.Context, e *command.Env, ready func(UpResult) err
 		return err
 	}
 	<-done.ended
-	p.forget()
+	if done.err == nil { // otherwise the record says to whoever looks that the end was none that anybody asked for
+		p.forget()
+	}
+	p.leftBehind(e, node)
 	if done.err != nil {
 		return command.Hint(done.err, "start it again: cotal up")
 	}
@@ -62,6 +69,9 @@ type running struct {
 func (p *plan) boot(ctx context.Context, e *command.Env) (*cotal.Node, *running, error) {
 	store, err := p.store()
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.signing.tryPorts(ctx); err != nil {
 		return nil, nil, err
 	}
 	ports := p.ports()
@@ -89,9 +99,17 @@ func (p *plan) start(ctx context.Context, e *command.Env, store secret.Store, po
 	if port == 0 {
 		port = broker.RandomPort
 	}
+	if err := p.findPin(ctx, e, store); err != nil {
+		return nil, nil, err
+	}
+	agents, err := p.supervisor()
+	if err != nil {
+		return nil, nil, err
+	}
 	node := cotal.New(store, &cotal.Options{
+		Supervisor: agents, SupervisorElsewhere: p.noAgents && !p.open,
 		StateDir: p.stateDir(), Host: p.host, Port: port, Transport: p.transport(), Strict: p.strict, Open: p.open, DeliveryElsewhere: p.apart,
-		Spaces: []string{p.space}, Logger: e.Logger(p.logLevel),
+		Spaces: []string{p.space}, People: p.signing.options(), Logger: e.Logger(p.logLevel),
 	})
 	runCtx, cancel := context.WithCancel(ctx)
 	r := &running{stop: cancel, ended: make(chan struct{})}
@@ -136,8 +154,19 @@ func (p *plan) explain(err error) error {
 	return err
 }
 
-// leftover looks at the record of a run that holds no lock any more: it ended without being able to say so.
+// leftover looks at the record of a run that holds no lock any more: it ended without being able to say so. That of a copy is about another
+// folder's.
 func (p *plan) leftover() ([]string, error) {
+	if from := p.project.Original(); from != "" {
+		healed, err := p.leave(from)
+		if err != nil {
+			return nil, err
+		}
+		return healed, p.project.Settle()
+	}
+	if err := p.project.Settle(); err != nil {
+		return nil, err
+	}
 	old, err := p.project.Run()
 	if err != nil {
 		// The record only says where a run was. It is replaced, and the person is told.
@@ -150,6 +179,34 @@ func (p *plan) leftover() ([]string, error) {
 		return nil, err
 	}
 	return []string{fmt.Sprintf("the last run (pid %d) ended without a clean stop; nothing that was acknowledged is lost", old.PID)}, nil
+}
+
+// leave takes away from a copy what leads to processes of its original: two supervisors would end, restart and renew the same agents, and
+// people would sign in at the other mesh.
+func (p *plan) leave(original string) ([]string, error) {
+	agents := target.AllAgentsDir(p.project)
+	folders, err := ownFolders(p.project)
+	var kept []string
+	for _, f := range folders {
+		kept = append(kept, f.agents...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(p.project.StateDir(), "authority.*.json")) // how the exchange of the original is reached
+	if err != nil {
+		return nil, fmt.Errorf("look for what signs people in: %w", err)
+	}
+	for _, path := range append(files, agents, p.project.SupervisorsDir()) {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, wire.Errorf(wire.CodeFailedPrecondition, "remove %q, which is about processes of %q: %v", path, original, fserr.Cause(err))
+		}
+	}
+	said := fmt.Sprintf("this folder is a copy of %s, whose mesh and agents are left alone", original)
+	if len(kept) > 0 {
+		said += "; not taken along: " + strings.Join(kept, ", ") + ", which here are names only: cotal revoke <name> frees one"
+	}
+	return []string{said}, nil
 }
 
 // record leaves for other commands where the mesh runs, once it does.
@@ -170,6 +227,7 @@ func (p *plan) record(ctx context.Context, node *cotal.Node, healed []string) (U
 	if err := p.project.SaveRun(run); err != nil {
 		return UpResult{}, err
 	}
+	moved := p.moved(ctx, portOf(st.URL))
 	if err := p.project.SavePort(portOf(st.URL)); err != nil {
 		return UpResult{}, err
 	}
@@ -177,13 +235,23 @@ func (p *plan) record(ctx context.Context, node *cotal.Node, healed []string) (U
 		return UpResult{}, err
 	}
 	mesh := config.Mesh{Root: p.project.Root, URL: run.URL, CA: run.CA, TLSName: run.TLSName, Space: p.space, Spaces: run.Spaces, Open: p.open}
-	if err := p.machine.Save(mesh); err != nil {
-		return UpResult{}, err
-	}
+	unlisted := p.machine.Save(mesh)
 	res := p.result(st)
 	res.State, res.Healed = stateStarted, healed
 	if len(healed) > 0 {
 		res.State = stateHealed
+	}
+	p.tell(&res)
+	if moved != "" {
+		res.Warnings = append(res.Warnings, moved)
+	}
+	if unlisted != nil {
+		res.Warnings = append(res.Warnings, fmt.Sprintf("this mesh is not in the list of this machine's, so only commands inside %s find it: %v", p.project.Root, unlisted))
+	}
+	if !p.open {
+		if res.Seeded, err = persona.Seed(target.PersonasDir(p.project)); err != nil { // the mesh does not need them
+			res.Warnings = append(res.Warnings, err.Error())
+		}
 	}
 	return res, nil
 }
@@ -246,7 +314,7 @@ func (p *plan) result(st cotal.Status) UpResult {
 func spaceLines(st cotal.Status) []SpaceLine {
 	out := make([]SpaceLine, 0, len(st.Spaces))
 	for _, s := range st.Spaces {
-		out = append(out, SpaceLine{Name: s.Name, State: s.Delivery, Error: s.Error})
+		out = append(out, SpaceLine{Name: s.Name, State: s.Delivery, Error: s.Error, People: s.People, Supervisor: s.Supervisor, mode: s.Mode})
 	}
 	return out
 }

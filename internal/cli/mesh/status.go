@@ -13,8 +13,10 @@ import (
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -22,6 +24,11 @@ const statusLong = `
 Asks the mesh what it is doing and shows the answer: the broker, every space with the state of its services, how the
 delivery service of the space answers at this moment, and who is present. Nothing is taken from a file but the address to
 ask, and an answer that does not come is told within ten seconds.
+
+Agents are counted by their states; cotal ps shows each of them.
+
+Of a space where people sign in it says at which provider, and how what signs them in is. Who is present there is shown to who
+has signed in.
 
 Exit code 0 means that every space is served; 7 that the mesh, one of its spaces or the delivery service does not serve, or does
 not answer. With --creds only the space of the credential is shown.
@@ -54,9 +61,13 @@ type StatusResult struct {
 	// and gave none.
 	Deliveries []control.Health `json:"deliveries,omitempty"`
 	Silent     int              `json:"silent,omitempty"`
+	// Authorities counts, for each space that processes of their own sign people in at, how many of them are connected.
+	Authorities map[string]int `json:"authorities,omitempty"`
 	// Space is the space that was looked into, Present who is there; absent when nobody could say.
 	Space   string        `json:"space"`
 	Present []target.Peer `json:"present,omitzero"`
+	// Withheld is why who is present is not shown although somebody could say.
+	Withheld string `json:"withheld,omitempty"`
 	// Stale is set when delivery itself has lost sight of the space since then.
 	Stale time.Time `json:"staleSince,omitzero"`
 
@@ -93,7 +104,7 @@ func (s *status) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	if res.Node != nil {
-		if err := unserved(spaceLines(*res.Node)); err != nil {
+		if err := unserved(res.spaces()); err != nil {
 			return err
 		}
 	}
@@ -111,7 +122,29 @@ func (s *status) askNode(ctx context.Context, t *target.Target, res *StatusResul
 	}
 	st.URL = t.Config.Server.Value
 	res.Node = &st
+	for _, s := range st.Spaces {
+		if s.People == nil || s.People.Exchange != stateElsewhere {
+			continue
+		}
+		if n, err := node.Authorities(ctx, s.Name); err == nil { // else nothing can be said
+			if res.Authorities == nil {
+				res.Authorities = map[string]int{}
+			}
+			res.Authorities[s.Name] = n
+		}
+	}
 	return nil
+}
+
+// spaces are those of the node, with what the broker says of who signs people in.
+func (r StatusResult) spaces() []SpaceLine {
+	lines := spaceLines(*r.Node)
+	for i, s := range lines {
+		if n, counted := r.Authorities[s.Name]; counted && n == 0 {
+			lines[i].shut = true
+		}
+	}
+	return lines
 }
 
 // Bounds of the questions to the delivery service, so that what is known is shown in time.
@@ -123,6 +156,10 @@ const (
 // askSpace fills in how delivery is and who is present. Its error is reported after what is known has been shown.
 func (s *status) askSpace(ctx context.Context, t *target.Target, res *StatusResult) error {
 	ep, err := t.Endpoint(ctx, target.Looking)
+	if err != nil && res.Node != nil && trust.ReasonOf(err) != "" {
+		res.Withheld = err.Error()
+		ep, err = t.Probe(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -147,7 +184,27 @@ func (s *status) askSpace(ctx context.Context, t *target.Target, res *StatusResu
 		res.Deliveries = all
 	}
 	res.Silent = max(0, processes-len(all))
-	// Any of them may be given the question, also one that does not answer.
+	if err := s.roster(ctx, t, ep, res); err != nil {
+		return err
+	}
+	if res.Silent > 0 {
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "%s of %d delivery processes of space %q %s not answer", number(res.Silent), processes, ep.Space(), does(res.Silent)),
+			"it hangs or is stopped: end it, and the others serve alone")
+	}
+	for i := range all {
+		if err := ailing(string(ep.Space()), &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roster fills in who is present.
+func (s *status) roster(ctx context.Context, t *target.Target, ep *endpoint.Endpoint, res *StatusResult) error {
+	if res.Withheld != "" {
+		return nil
+	}
+	// Any of the processes may be given the question, also one that does not answer.
 	asked, cancel := context.WithTimeout(ctx, rosterWithin)
 	defer cancel()
 	present, stale, err := target.Roster(asked, ep, false)
@@ -158,15 +215,6 @@ func (s *status) askSpace(ctx context.Context, t *target.Target, res *StatusResu
 		return wire.Errorf(wire.CodeUnavailable, "one delivery process of space %q answers, and another one does not", ep.Space())
 	case res.Silent == 0:
 		return t.Explain(err)
-	}
-	if res.Silent > 0 {
-		return command.Hint(wire.Errorf(wire.CodeUnavailable, "%s of %d delivery processes of space %q %s not answer", number(res.Silent), processes, ep.Space(), does(res.Silent)),
-			"it hangs or is stopped: end it, and the others serve alone")
-	}
-	for i := range all {
-		if err := ailing(string(ep.Space()), &all[i]); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -226,12 +274,17 @@ func (r StatusResult) human(p *command.Printer) {
 		p.Line("  node: version %s, pid %d, up %s, %s", n.Version, n.PID, since(n.Started), mode(n.Mode))
 		p.Line("  broker: nats-server %s, %d connections, %s memory, %s stored", n.Broker.Version, n.Broker.Connections, size(uint64(n.Broker.ProcessBytes)), size(n.Broker.StoreBytes))
 		p.Line("  durability: %s", durability(n.Durability))
-		for _, s := range spaceLines(*n) {
+		for _, s := range r.spaces() {
 			line := "  space " + s.Name + ": " + s.words()
 			if s.Error != "" {
 				line += ", " + command.Safe(s.Error)
 			}
 			p.Line("%s", line)
+			if s.mode == modeFiles {
+				p.Line("    works with credential files (cotal mint)")
+			}
+			s.signing(p)
+			s.running(p)
 		}
 	}
 	for _, h := range r.answers {
@@ -241,6 +294,9 @@ func (r StatusResult) human(p *command.Printer) {
 				p.Line("  %s: %s", command.Safe(c.Name), command.Safe(c.Reason))
 			}
 		}
+	}
+	if r.Withheld != "" {
+		p.Line("present in %s: not shown; %s", r.Space, command.Safe(r.Withheld))
 	}
 	if r.Present == nil {
 		return

@@ -38,7 +38,7 @@ func newClear(t *command.Tree) *cobra.Command {
 	c := &clearing{}
 	cmd := t.Add(command.Spec{
 		Use: "clear <channel> [flags]", Short: "Remove the stored messages of a channel", Long: clearLong, Example: clearExample,
-		Args: command.One("channel", &c.channel), Complete: channels,
+		Args: command.One("channel", &c.channel), Complete: command.First(target.CompleteChannels),
 	}, c)
 	cmd.Flags().BoolVar(&c.force, "force", false, "remove without asking")
 	return cmd

@@ -17,7 +17,8 @@ import (
 
 const historyLong = `
 Prints stored messages of a channel, oldest first: the last 50, or as --last, --since or --from say. With --all every
-page up to the present end is read; otherwise one page, and a note how to go on when there is more.
+page up to the present end is read; otherwise one page, and a note how to go on when there is more. --limit alone is
+the same as --last.
 
 Each message is shown with its sender and time as the broker recorded them.
 `
@@ -66,7 +67,7 @@ func NewRead(t *command.Tree) *cobra.Command {
 
 func newHistory(t *command.Tree, spec command.Spec, verb string) *cobra.Command {
 	h := &history{verb: verb}
-	spec.Args, spec.Target, spec.Complete = command.One("channel", &h.channel), command.TargetPerson, channels
+	spec.Args, spec.Target, spec.Complete = command.One("channel", &h.channel), command.TargetPerson, command.First(target.CompleteChannels)
 	c := t.Add(spec, h)
 	f := c.Flags()
 	f.IntVar(&h.last, "last", 0, "the last n messages (default 50)")
@@ -152,6 +153,9 @@ func (h *history) request(now time.Time) (wire.HistoryRequest, error) {
 	}
 	if set == 0 && !h.all {
 		req.Last = defaultLast
+		if h.limit > 0 {
+			req.Last = h.limit
+		}
 	}
 	return req, nil
 }

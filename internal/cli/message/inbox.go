@@ -44,7 +44,7 @@ func NewInbox(t *command.Tree) *cobra.Command {
 	in := &inbox{}
 	c := t.Add(command.Spec{
 		Use: "inbox [peer] [flags]", Short: "Show the direct messages that wait", Long: inboxLong, Example: inboxExample,
-		Args: command.Maybe("peer", &in.who), Target: command.TargetPerson, Complete: names,
+		Args: command.Maybe("peer", &in.who), Target: command.TargetPerson, Complete: command.First(target.CompleteNames),
 	}, in)
 	f := c.Flags()
 	f.BoolVar(&in.peek, "peek", false, "list them without taking them")
@@ -137,7 +137,11 @@ func giveBack(ctx context.Context, page []*endpoint.Delivery) {
 
 // list shows what waits for somebody without taking it.
 func (in *inbox) list(ctx context.Context, e *command.Env) error {
-	t, ep, leave, err := target.Enter(ctx, e, target.Speaking)
+	why := target.Speaking
+	if in.who != "" {
+		why = target.Auditing
+	}
+	t, ep, leave, err := target.Enter(ctx, e, why)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,11 @@ func (r *receipt) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	t, ep, leave, err := target.Enter(ctx, e, target.Speaking)
+	why := target.Speaking
+	if r.trace {
+		why = target.Auditing
+	}
+	t, ep, leave, err := target.Enter(ctx, e, why)
 	if err != nil {
 		return err
 	}

@@ -25,9 +25,9 @@ the broker stored it and who is there to read it. What became of it later: cotal
 // NewSend adds `cotal send`.
 func NewSend(t *command.Tree) *cobra.Command {
 	return t.Group("send", "Send a message to a channel, a peer or a role", sendLong,
-		newSend(t, command.Spec{Use: "msg <channel> <text|-> [flags]", Short: "Post to a channel", Long: msgLong, Example: msgExample, Complete: channels}, view.KindChannel),
-		newSend(t, command.Spec{Use: "dm <peer> <text|-> [flags]", Short: "Send a direct message", Long: dmLong, Example: dmExample, Complete: names}, view.KindDirect),
-		newSend(t, command.Spec{Use: "ask <role> <text|-> [flags]", Short: "Ask anyone with a role", Long: askLong, Example: askExample, Complete: roles}, view.KindRole),
+		newSend(t, command.Spec{Use: "msg <channel> <text|-> [flags]", Short: "Post to a channel", Long: msgLong, Example: msgExample, Complete: command.First(target.CompleteChannels)}, view.KindChannel),
+		newSend(t, command.Spec{Use: "dm <peer> <text|-> [flags]", Short: "Send a direct message", Long: dmLong, Example: dmExample, Complete: command.First(target.CompleteNames)}, view.KindDirect),
+		newSend(t, command.Spec{Use: "ask <role> <text|-> [flags]", Short: "Ask anyone with a role", Long: askLong, Example: askExample, Complete: command.First(target.CompleteRoles)}, view.KindRole),
 	)
 }
 
@@ -37,7 +37,8 @@ With - the text is read from standard input, up to its end. A name written as @n
 
 const msgLong = `
 Posts to a channel. Every member gets it: those who are there at once and, when the channel is durable, those who are
-away when they come back. Everybody else finds it in the history.
+away when they come back. Everybody else finds it in the history. A channel is made by the first message; when its name is near that of
+another one, a note says so.
 ` + textLong
 
 const msgExample = `
@@ -64,27 +65,6 @@ const askExample = `
   cotal send ask reviewer "please review the change on branch fix-42"
   cotal send ask reviewer - < request.txt
 `
-
-func channels(ctx context.Context, e *command.Env, args []string) []string {
-	if len(args) > 0 {
-		return nil
-	}
-	return target.CompleteChannels(ctx, e)
-}
-
-func names(ctx context.Context, e *command.Env, args []string) []string {
-	if len(args) > 0 {
-		return nil
-	}
-	return target.CompleteNames(ctx, e)
-}
-
-func roles(ctx context.Context, e *command.Env, args []string) []string {
-	if len(args) > 0 {
-		return nil
-	}
-	return target.CompleteRoles(ctx, e)
-}
 
 // send sends one message.
 type send struct {
@@ -194,10 +174,32 @@ func (s *send) Run(ctx context.Context, e *command.Env) error {
 	if err := e.Print(res, res.human); err != nil {
 		return err
 	}
+	if meant := s.meant(ctx, e, ep, res); meant != "" {
+		e.Note("note: no channel %s was known before this; %s", res.To, meant)
+	}
 	if res.Kind == view.KindRole && res.Tier == wire.ReachNobody {
 		e.Note("note: it waits for ever; what waits for whom: cotal role list")
+		if meant := s.meantRole(ctx, e, t, ep, res); meant != "" {
+			e.Note("note: %s", meant)
+		}
 	}
 	return nil
+}
+
+// meant is a hint that names other channels, when the message made the one that it went to.
+func (s *send) meant(ctx context.Context, e *command.Env, ep *endpoint.Endpoint, res SendResult) string {
+	if e.JSON || res.Kind != view.KindChannel || res.Tier != wire.ReachNobody || res.Duplicate {
+		return ""
+	}
+	return target.MeantChannel(ctx, ep, res.To)
+}
+
+// meantRole is a hint that names roles that somebody holds.
+func (s *send) meantRole(ctx context.Context, e *command.Env, t *target.Target, ep *endpoint.Endpoint, res SendResult) string {
+	if e.JSON {
+		return ""
+	}
+	return t.MeantRole(ctx, ep, res.To)
 }
 
 // dispatch asks who would get the message, sends it, and notes both in res.

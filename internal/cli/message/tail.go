@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,7 @@ import (
 )
 
 const tailLong = `
-Prints messages as they come, until Ctrl-C: those of every channel, or of the channel patterns given with --channel.
+Prints messages as they come, until Ctrl-C: those of every channel, or of the channels and patterns that are named.
 Messages that were missed, for example while the connection was away, are reported with their range.
 
 With --dm your own direct messages are printed too. A direct message is handed out once: printed here, it counts as
@@ -26,7 +27,7 @@ handled and is not shown again elsewhere.
 
 const tailExample = `
   cotal tail
-  cotal tail --channel 'team.>' --channel general
+  cotal tail general 'team.>'
   cotal tail --dm --json
 `
 
@@ -40,9 +41,15 @@ type tail struct {
 // NewTail adds `cotal tail`.
 func NewTail(t *command.Tree) *cobra.Command {
 	tl := &tail{}
-	c := t.Add(command.Spec{Use: "tail [flags]", Short: "Print messages as they come", Long: tailLong, Example: tailExample, Target: command.TargetPerson}, tl)
+	var named []string
+	c := t.Add(command.Spec{
+		Use: "tail [channel]… [flags]", Short: "Print messages as they come", Long: tailLong, Example: tailExample, Target: command.TargetPerson,
+		Args:     func(args []string) error { named = args; return nil },
+		Complete: func(ctx context.Context, e *command.Env, _ []string) []string { return target.CompleteChannels(ctx, e) },
+	}, tl)
+	c.PreRun = func(*cobra.Command, []string) { tl.patterns = append(named, tl.patterns...) }
 	f := c.Flags()
-	f.StringSliceVar(&tl.patterns, "channel", nil, "channel pattern to follow, may be repeated (default: every channel)")
+	f.StringSliceVar(&tl.patterns, "channel", nil, "channel or pattern to follow, the same as an operand; may be repeated (default: every channel)")
 	f.BoolVar(&tl.dm, "dm", false, "also your own direct messages, which then count as handled")
 	f.IntVarP(&tl.count, "count", "n", 0, "end after this many messages")
 	_ = c.RegisterFlagCompletionFunc("channel", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -53,6 +60,7 @@ func NewTail(t *command.Tree) *cobra.Command {
 
 // printer writes messages and notices of several goroutines in turn.
 type printer struct {
+	calm view.Calm // guarded by mu
 	e    *command.Env
 	stop context.CancelFunc
 
@@ -93,10 +101,28 @@ func (p *printer) event(ev endpoint.Event) {
 		}
 		return
 	}
-	p.e.Note("-- %s", command.Safe(view.Spoken(ev)))
+	if text := p.calm.Spoken(ev); text != "" {
+		p.e.Note("-- %s", command.Safe(text))
+	}
 }
 
-// Run follows until the person ends it.
+// live reports whether a subject is of live copies: cotal.<space>.live.…
+func live(subject string) bool {
+	tokens := strings.SplitN(subject, ".", 4)
+	return len(tokens) == 4 && tokens[2] == wire.KindLive.String()
+}
+
+// fail ends it all with err.
+func (p *printer) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = err
+	}
+	p.stop()
+}
+
+// Run follows until the person ends it, or until it may not read any more what it follows.
 func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 	for i, pt := range tl.patterns {
 		tl.patterns[i] = strings.TrimPrefix(pt, "#")
@@ -123,7 +149,14 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 	if tl.dm {
 		why = target.Listening
 	}
-	ep, err := t.Endpoint(ctx, why, target.WithEvents(p.event))
+	var following atomic.Bool // before, the call that begins it says what is denied
+	ep, err := t.Endpoint(ctx, why, target.WithEvents(func(ev endpoint.Event) {
+		if denied, ok := ev.(endpoint.EventDenied); ok && live(denied.Subject) && following.Load() {
+			p.fail(command.Hint(t.Explain(denied.Err), "what you may read was narrowed; cotal tail follows what is left"))
+			return
+		}
+		p.event(ev)
+	}))
 	if err != nil {
 		return err
 	}
@@ -132,6 +165,7 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 		_ = ep.Close()
 		return t.Explain(err)
 	}
+	following.Store(true)
 	e.Note("following %s in space %s; Ctrl-C ends", tl.what(patterns), ep.Space())
 	<-ctx.Done()
 	_ = ep.Close()
@@ -155,6 +189,9 @@ func (tl *tail) wanted(id trust.Identity) []string {
 }
 
 func (tl *tail) what(patterns []string) string {
+	if slices.Contains(patterns, ">") {
+		patterns = []string{"every channel"}
+	}
 	if tl.dm {
 		patterns = append(slices.Clone(patterns), "direct messages")
 	}

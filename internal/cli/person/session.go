@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,8 +32,9 @@ type session struct {
 	broken chan struct{}  // closed when the output is gone
 
 	mu     sync.Mutex // guards the fields below and the output
-	screen *screen    // set once, before anything but events is received
-	over   bool       // nothing is printed any more
+	calm   view.Calm
+	screen *screen // set once, before anything but events is received
+	over   bool    // nothing is printed any more
 	err    error
 	peers  map[string]target.Peer  // as last told by the roster
 	missed map[string]int          // how many messages that had been missed were shown, by pattern, "" for mentions
@@ -89,7 +89,7 @@ func (s *session) begin(ctx context.Context, patterns []string, current string, 
 // posts reports whether the credential may post to the channels of a pattern.
 func (s *session) posts(pattern string) bool {
 	id := s.ep.Identity()
-	return id.Profile == trust.Operator || slices.ContainsFunc(id.Publish, func(have string) bool { return wire.PatternCovers(have, pattern) })
+	return id.Profile == trust.Operator || wire.PatternsCover(id.Publish, pattern)
 }
 
 func (s *session) print(v any, human func(*command.Printer)) bool {
@@ -190,7 +190,12 @@ func (s *session) event(ev endpoint.Event) {
 		s.print(view.NoticeOf(ev), nil)
 		return
 	}
-	s.say("%s", command.Safe(view.Spoken(ev)))
+	s.mu.Lock()
+	text := s.calm.Spoken(ev)
+	s.mu.Unlock()
+	if text != "" {
+		s.say("%s", command.Safe(text))
+	}
 }
 
 // outcome is the error of the whole session: a script learns from the exit code that a line of it was not done, a

@@ -19,3 +19,9 @@ var stopSignal os.Signal = syscall.SIGTERM
 func Detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 }
+
+// Asked reports whether the process was ended by a signal that asks for it, rather than by one that kills or tells of a fault.
+func Asked(s *os.ProcessState) bool {
+	w, ok := s.Sys().(syscall.WaitStatus)
+	return ok && w.Signaled() && (w.Signal() == syscall.SIGTERM || w.Signal() == syscall.SIGINT || w.Signal() == syscall.SIGHUP)
+}

@@ -22,3 +22,6 @@ func Detach(cmd *exec.Cmd) {
 		HideWindow:    true,
 	}
 }
+
+// Asked reports whether the process was ended by a signal that asks for it. Here there is none.
+func Asked(*os.ProcessState) bool { return false }

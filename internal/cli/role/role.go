@@ -147,12 +147,7 @@ type clearing struct {
 func newClear(t *command.Tree) *cobra.Command {
 	c := &clearing{}
 	cmd := t.Add(command.Spec{Use: "clear <role> [flags]", Short: "Remove what waits for a role", Long: clearLong, Example: clearExample, Args: command.One("role", &c.role),
-		Complete: func(ctx context.Context, e *command.Env, args []string) []string {
-			if len(args) > 0 {
-				return nil
-			}
-			return target.CompleteRoles(ctx, e)
-		}}, c)
+		Complete: command.First(target.CompleteRoles)}, c)
 	cmd.Flags().BoolVar(&c.force, "force", false, "really remove it")
 	return cmd
 }

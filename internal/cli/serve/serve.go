@@ -18,7 +18,7 @@ more than one serves a space: they share the work, and when one of them dies the
 
 // New adds `cotal serve`.
 func New(t *command.Tree) *cobra.Command {
-	return t.Group("serve", "Run one role in a process of its own", groupLong, newDelivery(t))
+	return t.Group("serve", "Run one role in a process of its own", groupLong, newAuthority(t), newDelivery(t), newSupervisor(t))
 }
 
 const deliveryLong = `

@@ -77,7 +77,8 @@ func (*show) Run(_ context.Context, e *command.Env) error {
 
 const useLong = `
 Makes a mesh of this machine the current one: the one that commands mean when they run outside a project and no flag
-or variable says otherwise. Name it by its project folder or by one of its spaces.
+or variable says otherwise. Name it by its project folder or by one of its spaces, one elsewhere where you signed in by its
+address or its space.
 `
 
 const useExample = `
@@ -104,7 +105,7 @@ func newUse(t *command.Tree) *cobra.Command {
 // UseResult is what `cotal config use --json` prints.
 type UseResult struct {
 	command.V
-	Root  string `json:"root"`
+	Root  string `json:"root"` // of a mesh elsewhere its address
 	URL   string `json:"url"`
 	Space string `json:"space"`
 }
@@ -123,26 +124,52 @@ func (u *use) Run(_ context.Context, e *command.Env) error {
 	if !filepath.IsAbs(folder) {
 		folder = filepath.Join(e.Dir, folder)
 	}
+	remote, err := elsewhere(cfg.Machine, u.which)
+	if err != nil {
+		return err
+	}
 	var hits []config.Mesh
 	for _, m := range meshes {
 		if m.Root == config.NewProject(folder).Root || slices.Contains(m.Spaces, u.which) {
 			hits = append(hits, m)
 		}
 	}
-	switch len(hits) {
+	switch len(hits) + len(remote) {
 	case 1:
+		if len(remote) == 1 {
+			return u.useRemote(e, cfg.Machine, remote[0])
+		}
 	case 0:
 		return command.Hint(wire.Errorf(wire.CodeNotFound, "no mesh of this machine has folder or space %q", u.which), "meshes are listed while they run; start it: cotal up --detach")
 	default:
-		roots := make([]string, len(hits))
-		for i, m := range hits {
-			roots[i] = m.Root
+		var roots []string
+		for _, m := range hits {
+			roots = append(roots, m.Root)
 		}
-		return wire.Errorf(wire.CodeConflict, "space %q is in several meshes, so name the folder: %s", u.which, strings.Join(roots, ", "))
+		for _, s := range remote {
+			roots = append(roots, s.URL)
+		}
+		return wire.Errorf(wire.CodeConflict, "space %q is in several meshes, so name the folder or address: %s", u.which, strings.Join(roots, ", "))
 	}
 	if err := cfg.Machine.Use(hits[0]); err != nil {
 		return err
 	}
 	res := UseResult{V: command.V1, Root: hits[0].Root, URL: hits[0].URL, Space: hits[0].Space}
 	return e.Print(res, func(p *command.Printer) { p.Line("current mesh: %s at %s", p.Bold(res.Root), res.URL) })
+}
+
+// elsewhere are the meshes elsewhere that somebody signed in at and that have the address or space.
+func elsewhere(m config.Machine, which string) ([]config.SignIn, error) {
+	all, err := m.SignIns()
+	return slices.DeleteFunc(all, func(s config.SignIn) bool {
+		return !s.Remote() || s.Space != which && s.URL != strings.TrimRight(which, "/")
+	}), err
+}
+
+func (u *use) useRemote(e *command.Env, m config.Machine, s config.SignIn) error {
+	if err := m.UseSignIn(s); err != nil {
+		return err
+	}
+	res := UseResult{V: command.V1, Root: s.URL, URL: s.Server, Space: s.Space}
+	return e.Print(res, func(p *command.Printer) { p.Line("current mesh: %s", p.Bold(s.URL)) })
 }

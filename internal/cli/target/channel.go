@@ -37,6 +37,29 @@ func SetChannel(ctx context.Context, ep *endpoint.Endpoint, req wire.ChannelSetR
 	return reply, err
 }
 
+// MeantChannel is a hint that names channels which are near one in which the caller has just posted, when that was the first message of it as
+// far as the caller may read; "" for none, and when nobody says. It is asked after the post: the answer is kept for a moment, and whoever
+// lists channels next is to find this one.
+func MeantChannel(ctx context.Context, ep *endpoint.Endpoint, channel string) string {
+	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
+	defer cancel()
+	list, err := ep.Channels(ctx)
+	if err != nil || list.Partial {
+		return ""
+	}
+	names := make([]string, 0, len(list.Channels))
+	for _, c := range list.Channels {
+		if c.Channel != channel {
+			names = append(names, c.Channel)
+			continue
+		}
+		if c.Config != nil || c.Messages == nil || *c.Messages > 1 {
+			return ""
+		}
+	}
+	return command.Meant(channel, names)
+}
+
 // NoteUnknown tells a person about whose channel there is nothing to show that the space does not know it at all: the name may
 // be mistyped.
 func NoteUnknown(ctx context.Context, e *command.Env, ep *endpoint.Endpoint, channel string) {

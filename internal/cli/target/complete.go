@@ -11,6 +11,7 @@ import (
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
 )
 
 // completeTimeout bounds what a shell waits for candidates. A mesh that does not answer by then has none.
@@ -46,35 +47,71 @@ func CompleteNames(ctx context.Context, e *command.Env) []string {
 	return out
 }
 
+// CompleteGranted proposes the names that hold credential files or an agent's rights of the project's own records, or nothing when the
+// mesh does not answer at once.
+func CompleteGranted(ctx context.Context, e *command.Env) []string {
+	return CompleteNode(ctx, e, func(ctx context.Context, t *Target, node *cotal.NodeClient) []string {
+		grants, _ := node.Authority().List(ctx, t.Space())
+		var out []string
+		for _, g := range grants {
+			if g.State == trust.GrantActive && g.Owner == wire.LocalOwner {
+				out = append(out, g.Actor)
+			}
+		}
+		return out
+	})
+}
+
 // CompleteRoles proposes the roles that are granted or that something waits for, or, without the records of a project, those of
 // the peers that are there.
 func CompleteRoles(ctx context.Context, e *command.Env) []string {
-	roles := map[string]bool{}
+	var roles []string
 	opened(ctx, e, func(ctx context.Context, t *Target) {
 		if t.Foreign() || !t.trusted() {
-			t.asking(ctx, func(ep *endpoint.Endpoint) {
-				r, _ := ep.Roster(ctx)
-				for _, en := range r.Entries {
-					roles[en.Presence.Card.Role] = true
-				}
-			})
+			t.asking(ctx, func(ep *endpoint.Endpoint) { roles = t.heldRoles(ctx, ep) })
 			return
 		}
 		node, err := t.Node(ctx)
 		if err != nil {
 			return
 		}
-		grants, _ := node.Authority().List(ctx, t.Space())
-		for _, g := range grants {
-			roles[g.Role] = g.State == trust.GrantActive || roles[g.Role]
-		}
+		roles = t.heldRoles(ctx, nil)
 		work, _ := node.Authority().Work(ctx, t.Space())
-		for role := range work {
-			roles[role] = true
-		}
+		roles = slices.AppendSeq(roles, maps.Keys(work))
 	})
-	delete(roles, "")
-	return slices.Sorted(maps.Keys(roles))
+	slices.Sort(roles)
+	return slices.Compact(roles)
+}
+
+// heldRoles are the roles that are granted, as far as the command spoke with the node, and else those of the peers that are there.
+func (t *Target) heldRoles(ctx context.Context, ep *endpoint.Endpoint) []string {
+	held := map[string]bool{}
+	if t.node != nil {
+		grants, _ := t.node.Authority().List(ctx, t.Space())
+		for _, g := range grants {
+			if g.State == trust.GrantActive {
+				held[g.Role] = true
+			}
+		}
+	} else {
+		r, _ := ep.Roster(ctx)
+		for _, en := range r.Entries {
+			held[en.Presence.Card.Role] = true
+		}
+	}
+	delete(held, "")
+	return slices.Sorted(maps.Keys(held))
+}
+
+// MeantRole is a hint that names roles which are held and near one that nobody holds; "" for none, and when nobody says.
+func (t *Target) MeantRole(ctx context.Context, ep *endpoint.Endpoint, role string) string {
+	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
+	defer cancel()
+	held := t.heldRoles(ctx, ep)
+	if slices.Contains(held, role) {
+		return ""
+	}
+	return command.Meant(role, held)
 }
 
 // CompleteNode proposes what fn finds at the node of the project, or nothing when it does not answer at once.
@@ -117,7 +154,7 @@ func opened(ctx context.Context, e *command.Env, fn func(context.Context, *Targe
 		return
 	}
 	defer t.Close()
-	if t.Config.Run == nil && !t.Config.Server.Explicit() {
+	if t.Config.Run == nil && t.Config.Remote == nil && !t.Config.Server.Explicit() && t.launch == nil {
 		return
 	}
 	fn(ctx, t)

@@ -43,7 +43,15 @@ func (t *Target) inWords(e *wire.Error) (words string, hints []string) {
 	missing, _ := e.Details["missing"].(string)
 	verb, channel, _ := strings.Cut(missing, " ")
 	name, delivery := strings.CutPrefix(grant, wire.DeliveryEndpoint+".")
+	asked, manager := strings.CutPrefix(grant, wire.ManagerEndpoint+".")
+	asked, _, _ = strings.Cut(asked, " ")
 	switch {
+	case manager && asked == wire.CommandInput:
+		return "typing into the terminal of an agent is for operators", []string{"look at it, and drive it if you may: cotal attach <agent>"}
+	case manager:
+		return who + " may not ask supervisors for agents: it was not granted spawn", t.permit("--capability", trust.ScopeSpawn, spawns)
+	case delivery && operators[name] != "" && t.as != nil:
+		return operators[name], []string{"those who have it granted do it here: cotal whoami"}
 	case delivery && operators[name] != "":
 		return operators[name], []string{"in the folder of the project: the same without --creds", "a credential for it: cotal mint <name> --profile " + string(trust.Operator)}
 	case grant != "" && strings.Count(grant, ".") == 1 && !strings.Contains(grant, " "):
@@ -59,10 +67,31 @@ func (t *Target) inWords(e *wire.Error) (words string, hints []string) {
 // permit is the command by which an operator lets the agent that speaks do one thing more. A list that is named replaces the
 // one before.
 func (t *Target) permit(flag, more string, list func(trust.Identity) []string) []string {
+	if t.as != nil && t.as.Profile == trust.Agent {
+		if flag == "--allow-command" || flag == "--capability" {
+			flag = "--scope"
+		}
+		want := strings.Join(append(slices.Clone(list(*t.as)), more), ",")
+		return []string{"ask the operator of the space for: cotal actor grant " + t.as.Principal.Actor + " --owner " + t.as.Principal.Owner + " " + flag + " '" + want + "'"}
+	}
+	switch f := t.launch; {
+	case f != nil && f.Persona == "":
+		return []string{"ask who started this agent for it: cotal spawn has " + flag + " " + more}
+	case f != nil:
+		return []string{"ask who wrote the agent file " + command.Quote(f.Persona) + " for it"}
+	}
 	if t.creds == nil || t.creds.Identity().Profile != trust.Agent {
 		return nil
 	}
 	id := t.creds.Identity()
 	want := strings.Join(append(slices.Clone(list(id)), more), ",")
 	return []string{"ask the operator of the space for: cotal mint " + id.Principal.Actor + " --renew " + flag + " '" + want + "'"}
+}
+
+// spawns are the capabilities that an identity tells of.
+func spawns(id trust.Identity) []string {
+	if id.Spawns {
+		return []string{trust.ScopeSpawn}
+	}
+	return nil
 }

@@ -19,22 +19,42 @@ type Purpose int
 const (
 	// Looking reads channels, the roster and history, and says nothing.
 	Looking Purpose = iota
-	// Speaking sends messages and changes channel settings.
+	// Speaking sends messages.
 	Speaking
 	// Listening also receives the person's own direct messages.
 	Listening
 	// Joining takes part: it is present in the roster, reads, sends and receives.
 	Joining
+	// Configuring changes the settings of channels.
+	Configuring
+	// Auditing looks into what is not the person's own: anybody's message, anybody's inbox.
+	Auditing
+	// Managing asks supervisors for agents.
+	Managing
 )
 
+// profile is what is minted for the purpose in a space of credential files.
 func (p Purpose) profile() trust.Profile {
 	switch p {
 	case Looking:
 		return trust.Observer
-	case Speaking:
+	case Speaking, Configuring, Auditing, Managing:
 		return trust.Operator
 	}
 	return trust.Agent
+}
+
+// view is what a person asks for beyond their grant.
+func (p Purpose) view() trust.View {
+	switch p {
+	case Configuring:
+		return trust.ViewChannelWriter
+	case Auditing:
+		return trust.ViewAdmin
+	case Managing:
+		return trust.ViewDeployer
+	}
+	return trust.ViewNone
 }
 
 // shortLife is the life of a credential that one command mints for itself and throws away. Longer commands renew.
@@ -48,21 +68,39 @@ func WithEvents(fn func(endpoint.Event)) Option {
 	return func(o *endpoint.Options) { o.OnEvent = fn }
 }
 
-// Foreign reports whether the command brought its own credential or works in an open mesh, so that the records of the
-// project play no part.
-func (t *Target) Foreign() bool { return t.creds != nil || t.Config.Open }
+// Foreign reports whether the command brought its own credential, is an agent's, works in an open mesh or in one elsewhere, so that the records
+// of a project play no part.
+func (t *Target) Foreign() bool {
+	return t.creds != nil || t.Config.Open || t.Config.Remote != nil || t.launch != nil
+}
 
 // Endpoint joins the space as the person. The caller closes it.
 func (t *Target) Endpoint(ctx context.Context, why Purpose, opts ...Option) (*endpoint.Endpoint, error) {
+	c := t.Config
+	o := &endpoint.Options{Kind: "endpoint", Quiet: why != Joining, Space: t.Space(), Logger: t.env.Quiet()}
+	for _, f := range opts {
+		f(o)
+	}
+	if t.launch != nil {
+		return t.joinLaunched(ctx, o)
+	}
+	if err := t.Running(); err != nil {
+		return nil, err
+	}
+	if t.creds == nil {
+		people, err := t.People(ctx)
+		if err != nil {
+			return nil, untouched(ctx, err)
+		}
+		if people != nil {
+			return people.join(ctx, why, o)
+		}
+	}
 	tc, err := t.TLS()
 	if err != nil {
 		return nil, err
 	}
-	c := t.Config
-	o := &endpoint.Options{Kind: "endpoint", TLS: tc, Quiet: why != Joining, Space: t.Space(), Logger: t.env.Quiet()}
-	for _, f := range opts {
-		f(o)
-	}
+	o.TLS, o.Locate = tc, t.locate()
 	var src endpoint.Source
 	switch {
 	case t.creds != nil:
@@ -70,8 +108,6 @@ func (t *Target) Endpoint(ctx context.Context, why Purpose, opts ...Option) (*en
 			o.Principal = &wire.Principal{Owner: wire.LocalOwner, Actor: c.Name.Value}
 		}
 		src = endpoint.File(c.Creds.Value)
-	case c.Open && t.Running() != nil:
-		return nil, t.Running()
 	case c.Open, t.link != nil && !t.trusted():
 		if err := t.needName(); err != nil {
 			return nil, err
@@ -87,9 +123,22 @@ func (t *Target) Endpoint(ctx context.Context, why Purpose, opts ...Option) (*en
 	}
 	ep, err := endpoint.Connect(ctx, c.Server.Value, src, o)
 	if err != nil {
-		return nil, untouched(ctx, t.Explain(err))
+		return nil, untouched(ctx, t.refused(ctx, err))
 	}
 	return ep, nil
+}
+
+// refused explains why there is no connection. Credential files of a space that began to sign people in are worth nothing.
+func (t *Target) refused(ctx context.Context, err error) error {
+	if t.creds == nil || wire.CodeOf(err) != wire.CodeUnauthenticated {
+		return t.Explain(err)
+	}
+	people, perr := t.People(ctx)
+	if perr != nil || people == nil {
+		return t.Explain(err)
+	}
+	return command.Hint(trust.Deny(wire.CodeUnauthenticated, trust.ReasonUserMode,
+		"space %q signs people in and takes no credential files: leave --creds away and run %s", t.Space(), people.LoginCommand()))
 }
 
 // untouched is an error of the way to the mesh: a person who ended the command there has changed nothing.
@@ -142,9 +191,11 @@ func (t *Target) personal(ctx context.Context, node *cotal.NodeClient, why Purpo
 	case errors.Is(err, wire.ErrExists):
 		return nil, command.Hint(err, "that name belongs to somebody who holds its credential: use it with --creds <file>, or speak under another with --name <name>")
 	case errors.Is(err, wire.ErrNotFound):
-		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "no space %q in the mesh at %s", t.Space(), t.Config.Server.Value),
-			"which spaces there are: cotal space list", "add it: cotal space add "+string(t.Space()))
+		return nil, t.noSpace()
 	case err != nil:
+		if full := t.unstored(ctx, err); full != nil {
+			return nil, full
+		}
 		return nil, t.Explain(err)
 	}
 	return creds, nil

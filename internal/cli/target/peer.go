@@ -88,6 +88,9 @@ func Roster(ctx context.Context, ep *endpoint.Endpoint, all bool) (peers []Peer,
 // FindPeer says whom a name means. A name with a dot is a principal; any other means an actor of the owner local. What a
 // peer calls itself never decides where a message goes.
 //
+// In a space of people a name without a dot is an actor of anybody who was there or, with the records of the project at hand, was
+// granted something, as long as one fits; else one of the person's own.
+//
 // With the records of the project at hand only who holds a grant is found, whatever the case of the name as long as one
 // grant fits. Without them the name is taken at its word, so that a message waits for its principal alone. When delivery
 // gives no answer the status of the peer is not known.
@@ -98,6 +101,9 @@ func (t *Target) FindPeer(ctx context.Context, ep *endpoint.Endpoint, name strin
 	known, status, err := t.seen(ctx, ep)
 	if err != nil {
 		return Peer{}, err
+	}
+	if t.as != nil && !strings.Contains(name, ".") {
+		return personOf(append(known, t.granted(ctx, known)...), status, t.as.Owner, name)
 	}
 	var grants []trust.Grant // nil: nobody can be asked
 	if t.node != nil {
@@ -165,6 +171,63 @@ func find(known []Peer, grants []trust.Grant, name string) (Peer, error) {
 		return Peer{}, command.Hint(wire.Errorf(wire.CodeNotFound, "%q was revoked", id), "grant the name anew: cotal mint "+id.Actor)
 	}
 	return Peer{}, Nobody(known, grants, name)
+}
+
+// granted are the holders of grants whom the roster does not list; nobody without the records of the project.
+func (t *Target) granted(ctx context.Context, known []Peer) []Peer {
+	if t.Foreign() || !t.trusted() {
+		return nil
+	}
+	node, err := t.Node(ctx)
+	if err != nil {
+		return nil
+	}
+	grants, err := node.Authority().List(ctx, t.Space())
+	if err != nil {
+		return nil
+	}
+	var out []Peer
+	for _, g := range grants {
+		id := g.Principal().String()
+		if g.State == trust.GrantActive && !slices.ContainsFunc(known, func(p Peer) bool { return p.Principal == id }) {
+			out = append(out, Peer{Principal: id, Name: g.Actor, Status: StatusAbsent})
+		}
+	}
+	return out
+}
+
+// personOf says whom an actor's name means in a space of people. Actors are granted, so the name is no claim of who bears it; but
+// two people may have one of the same name, and then it means nobody.
+func personOf(known []Peer, status, owner, name string) (Peer, error) {
+	var fits []Peer
+	for _, p := range known {
+		if p.ID().Actor == name {
+			fits = append(fits, p)
+		}
+	}
+	for _, p := range known {
+		if len(fits) == 0 && strings.EqualFold(p.ID().Actor, name) {
+			fits = append(fits, p)
+		}
+	}
+	switch {
+	case len(fits) == 1:
+		return fits[0], nil
+	case len(fits) > 1:
+		ids := make([]string, len(fits))
+		for i, p := range fits {
+			ids[i] = p.Principal
+		}
+		return Peer{}, ambiguous(name, ids)
+	case status == StatusUnknown:
+		return Peer{}, command.Hint(wire.Errorf(wire.CodeUnavailable, "whom %q means cannot be looked up: delivery does not answer; nothing was sent", name),
+			"name somebody in full: <owner>."+name)
+	}
+	id := wire.Principal{Owner: owner, Actor: name}
+	if err := id.Validate(); err != nil {
+		return Peer{}, err
+	}
+	return Peer{Principal: id.String(), Name: name, Status: status}, nil
 }
 
 // principalOf is the principal that a name spells out.

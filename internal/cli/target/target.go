@@ -9,15 +9,22 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/cotal-go/cotal"
+	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/process"
 	"github.com/cotal-go/cotal/internal/config"
+	"github.com/cotal-go/cotal/internal/fserr"
+	"github.com/cotal-go/cotal/internal/launch"
+	"github.com/cotal-go/cotal/internal/manager"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/secret/filestore"
+	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -30,11 +37,19 @@ type Target struct {
 	creds *trust.Credentials // of --creds, read once
 	link  *wire.Link         // nil unless the command was given one
 	node  *cotal.NodeClient
+
+	launch     *launch.File // of the agent in whose shell the command runs, and its path
+	launchFile string
+	people     *People         // found once
+	as         *trust.Identity // of the person that the command speaks as, in a space of people
 }
 
 // Open resolves what the command means. With --creds the credential must be readable, and its space must be the one
-// that was named, if one was.
+// that was named, if one was. In the shell of an agent, which [launch.Env] says, the command acts as that agent alone.
 func Open(e *command.Env) (*Target, error) {
+	if path := e.Getenv(launch.Env); path != "" {
+		return openLaunch(e, path)
+	}
 	if name := cmp.Or(e.Flags.Name, e.Getenv(config.EnvName)); name != "" {
 		if err := CheckActor(name); err != nil {
 			return nil, err
@@ -74,7 +89,7 @@ func (t *Target) readCreds() error {
 		if errors.Is(err, os.ErrNotExist) {
 			code = wire.CodeNotFound
 		}
-		return wire.Errorf(code, "read credential %q: %v", path, cause(err))
+		return wire.Errorf(code, "read credential %q: %v", path, fserr.Cause(err))
 	}
 	if t.creds, err = trust.ParseCredentials(data); err != nil {
 		return wire.Errorf(wire.CodeUnauthenticated, "read credential %q: %v", path, err)
@@ -90,14 +105,6 @@ func (t *Target) readCreds() error {
 		return wire.Errorf(wire.CodeBadRequest, "credential %q is for space %q, not %q", path, own, s.Value)
 	}
 	return nil
-}
-
-// cause drops the doubled path of an error of the file system.
-func cause(err error) error {
-	if pe, ok := errors.AsType[*os.PathError](err); ok {
-		return pe.Err
-	}
-	return err
 }
 
 // Space is the space that the command means.
@@ -118,9 +125,15 @@ func (t *Target) Close() {
 func (t *Target) Store() (secret.Store, error) {
 	c := t.Config
 	switch {
+	case t.launch != nil:
+		return nil, wire.Errorf(wire.CodePermissionDenied, "agent %s does not work with the trust records of a mesh", t.launch.Principal)
 	case c.Open:
 		return nil, command.Hint(wire.Errorf(wire.CodeFailedPrecondition, "the mesh at %q has no authentication, so it has no records to work with", c.Server.Value),
 			"a mesh with authentication starts with: cotal up")
+	case c.Remote != nil:
+		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "the mesh at %s runs elsewhere, and so do its records", c.Remote.URL), "this works from the records of the project; run it there")
+	case c.Project == nil && c.Server.Explicit():
+		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "no mesh that this machine knows is at %q, and no project is at or above %q", c.Server.Value, t.env.Dir), t.elsewhere()...)
 	case c.Project == nil:
 		return nil, command.Hint(wire.Errorf(wire.CodeNotFound, "no project at or above %q, and no mesh is known on this machine", t.env.Dir), t.elsewhere()...)
 	case !c.Project.Trusted():
@@ -134,7 +147,7 @@ func (t *Target) elsewhere() []string {
 	if t.env.Records {
 		return []string{"this works from the records of the project; run it there", "or start one here: cotal up --detach"}
 	}
-	return []string{"start one here: cotal up --detach", "or join another one with a credential: --server <address> --creds <file>"}
+	return []string{"start one here: cotal up --detach", "sign in at one elsewhere: cotal login https://…", "or join one with a credential: --server <address> --creds <file>"}
 }
 
 // OpenStore opens the secret store of a project.
@@ -150,10 +163,15 @@ func OpenStore(p *config.Project) (secret.Store, error) {
 // project's own run. It is nil for an address without TLS, unless --ca asks for it.
 func (t *Target) TLS() (*tls.Config, error) {
 	c := t.Config
-	if strings.HasPrefix(c.Server.Value, "nats://") && !c.CA.Flagged() {
+	encrypted := t.launch != nil && t.launch.TLS
+	if strings.HasPrefix(c.Server.Value, "nats://") && !c.CA.Flagged() && !encrypted {
 		return nil, nil
 	}
-	return TLSConfig(c.CA.Value, c.TLSName)
+	tc, err := TLSConfig(c.CA.Value, c.TLSName)
+	if tc == nil && encrypted && err == nil {
+		tc = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return tc, err
 }
 
 // TLSConfig trusts the system's roots and, if given, the certificates of a file. With a name the certificate must be for
@@ -164,7 +182,7 @@ func TLSConfig(caFile, name string) (*tls.Config, error) {
 	}
 	pem, err := os.ReadFile(caFile)
 	if err != nil {
-		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read certificates %q: %v", caFile, cause(err))
+		return nil, wire.Errorf(wire.CodeFailedPrecondition, "read certificates %q: %v", caFile, fserr.Cause(err))
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -188,6 +206,11 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.Config.Space.Flagged() {
+		if err := t.Known(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := checkTransport(t.Config.Server.Value); err != nil {
 		return nil, err
 	}
@@ -196,7 +219,7 @@ func (t *Target) Node(ctx context.Context) (*cotal.NodeClient, error) {
 		return nil, err
 	}
 	node, err := cotal.DialNode(ctx, t.Config.Server.Value, store, &cotal.DialOptions{
-		TLS: tc, By: t.Config.Name.Value, Logger: t.env.Quiet(),
+		TLS: tc, Locate: t.locate(), By: t.Config.Name.Value, Logger: t.env.Quiet(),
 	})
 	if err != nil {
 		return nil, untouched(ctx, t.Explain(err))
@@ -220,19 +243,31 @@ func checkTransport(server string) error {
 }
 
 // Running refuses a target that no address leads to: the project runs no mesh and none was named. Another mesh may
-// listen at the default address, and it is not the one that was meant.
+// listen at the default address, or where one that was killed did, and it is not the one that was meant.
 func (t *Target) Running() error {
 	c := t.Config
-	if c.Run != nil || c.Server.Explicit() || t.link != nil || t.creds != nil {
+	if c.Server.Explicit() || t.launch != nil || t.link != nil || c.Remote != nil {
 		return nil
+	}
+	if c.Run != nil && !gone(c.Project, c.Run) || c.Run == nil && t.creds != nil {
+		return nil
+	}
+	if c.Project == nil && c.Space.Explicit() {
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh that this machine knows has a space %q", c.Space.Value), t.elsewhere()...)
 	}
 	if c.Project == nil {
 		return command.Hint(wire.Errorf(wire.CodeUnavailable, "no mesh runs: no project here, and none is known on this machine"), t.elsewhere()...)
 	}
-	if release, err := c.Project.Lock(); err == nil && release == nil {
+	if Starting(c.Project) {
 		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is starting and not ready yet", c.Project.Root), "look again in a moment")
-	} else if err == nil {
-		release()
+	}
+	if id, kept := Keeper(c.Project); kept {
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q ended, and process %d starts it again", c.Project.Root, id.PID),
+			"look again in a moment; its log: "+c.Project.LogFile(), "to end that too: cotal down")
+	}
+	if c.Run != nil {
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is not running: process %d, which ran it, ended without a clean stop", c.Project.Root, c.Run.PID),
+			"start it again: cotal up --detach")
 	}
 	return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %q is not running", c.Project.Root), "start it: cotal up --detach")
 }
@@ -244,36 +279,100 @@ func (t *Target) Explain(err error) error {
 	}
 	switch wire.CodeOf(err) {
 	case wire.CodeUnavailable:
+		switch e, ok := errors.AsType[*wire.Error](err); {
+		case ok && e.Details[control.DetailEndpoint] == wire.ManagerEndpoint:
+			return command.Hint(err, t.startSupervisor())
+		case ok && e.Details[manager.DetailSilent] != nil:
+			return command.Hint(err, "start the supervisor that is silent, on its host: cotal up --detach, or cotal serve supervisor with the --state that it had",
+				t.letGo())
+		case ok && e.Details[manager.DetailUnreadable] != nil:
+			return command.Hint(err, "mend the file agent.json in the folder of that name below .cotal/run/agents and start the supervisor anew, or end what runs and take the folder away")
+		case ok && e.Details[manager.DetailRefused] != nil: // it runs
+			return err
+		}
 		return command.Hint(err, t.unavailableHint())
 	case wire.CodePermissionDenied:
 		return t.denied(err)
 	case wire.CodeUnauthenticated:
+		if trust.ReasonOf(err) != "" { // it says what to do
+			return err
+		}
+		if t.launch != nil {
+			return command.Hint(err, "agent "+t.launch.Principal+" may have been stopped: its supervisor starts agents anew with: cotal spawn")
+		}
 		if t.creds == nil {
 			return command.Hint(err, "the broker at "+t.Config.Server.Value+" belongs to other trust records; name the right one with --server or --space")
 		}
 		name := t.creds.Identity().Principal.Actor
-		return command.Hint(err, "the credential may be revoked or of another mesh; ask for a later one: cotal mint "+name+" --renew; after a revocation: cotal mint "+name)
+		return command.Hint(err, "the credential may be revoked or of another mesh; ask for a later one: cotal mint "+name+" --renew"+t.into()+"; after a revocation: cotal mint "+name)
 	case wire.CodeExpired:
+		if trust.ReasonOf(err) != "" {
+			return err
+		}
+		if t.launch != nil {
+			return command.Hint(err, "its supervisor keeps the credential of an agent fresh; who runs the mesh looks whether that runs: cotal status")
+		}
 		name := "<name>"
 		if t.creds != nil {
 			name = t.creds.Identity().Principal.Actor
 		}
-		return command.Hint(err, "ask for a later credential: cotal mint "+name+" --renew")
+		return command.Hint(err, "ask for a later credential: cotal mint "+name+" --renew"+t.into())
 	}
 	return err
+}
+
+// letGo is the hint how a supervisor is forgotten that never comes back.
+func (t *Target) letGo() string {
+	revoke, list := "cotal revoke <name>", "cotal grants"
+	if t.as != nil {
+		revoke, list = "cotal actor revoke <name> --owner <owner>", "cotal actor list"
+	}
+	return "one whose host is gone for good is forgotten once its agents hold nothing, and an hour after it was last heard if it fell silent: " + revoke + " of each; names are in: " + list
+}
+
+// into makes a mint write the file that the command named, unless that is where it writes anyhow.
+func (t *Target) into() string {
+	v := t.Config.Creds.Value
+	if t.creds == nil || v == "" || t.Config.Project != nil && strings.HasPrefix(v, t.Config.Project.Dir+string(filepath.Separator)) {
+		return ""
+	}
+	return " --out " + command.Quote(v)
 }
 
 func (t *Target) unavailableHint() string {
 	p := t.Config.Project
 	switch {
+	case t.Config.Remote != nil:
+		return "the mesh at " + t.Config.Remote.URL + " named this address of its broker; ask its operator whether it runs"
+	case t.launch != nil:
+		return "the mesh at " + t.Config.Server.Value + " does not answer; who runs it starts it again: cotal up --detach"
 	case t.link != nil:
 		return "ask who gave you the link whether its mesh still runs"
+	case t.Kept():
+		return "the mesh of " + p.Root + " ended and is being started again; look again in a moment, its log: " + p.LogFile()
 	case t.Config.Server.Explicit() || p == nil:
 		return "is a mesh running at " + t.Config.Server.Value + "? start one here: cotal up --detach"
 	case t.Config.Run == nil:
 		return "the mesh of " + p.Root + " is not running; start it: cotal up --detach"
 	}
-	return "the mesh of " + p.Root + " does not answer; start it again: cotal up --detach"
+	return "the mesh of " + p.Root + " does not answer; start it again: cotal up --detach; if it hangs: cotal down first"
+}
+
+// Kept reports whether the mesh of the project is down and a keeper starts it again.
+func (t *Target) Kept() bool {
+	c := t.Config
+	if c.Project == nil || c.Server.Explicit() && c.Run == nil { // an address that was named is not the project's
+		return false
+	}
+	if _, kept := Keeper(c.Project); !kept {
+		return false
+	}
+	run, err := c.Project.Run()
+	if err != nil || run == nil {
+		return err == nil
+	}
+	alive, err := process.Running(process.Identity{PID: run.PID, Start: run.Start})
+	return err == nil && !alive
 }
 
 // askAfter bounds the question why a message was not acknowledged.
@@ -282,19 +381,53 @@ const askAfter = 2 * time.Second
 // ExplainSilence adds to an error about an answer that did not come what the node says about itself, when the command
 // speaks with the node anyway.
 func (t *Target) ExplainSilence(ctx context.Context, err error) error {
-	if wire.CodeOf(err) != wire.CodeDeadlineExceeded || t.node == nil {
+	if wire.CodeOf(err) != wire.CodeDeadlineExceeded {
 		return err
+	}
+	if why := t.degraded(ctx); why != "" {
+		return command.Hint(err, "space "+string(t.Space())+" is degraded: "+why)
+	}
+	return err
+}
+
+// unstored is the error of a command whose credential could not be written down, when that is because the broker cannot store; nil
+// otherwise. Such a credential is not handed out, so that nothing was done.
+func (t *Target) unstored(ctx context.Context, err error) error {
+	switch wire.CodeOf(err) {
+	case wire.CodeDeadlineExceeded, wire.CodeUnavailable:
+	default:
+		return nil
+	}
+	const other = "a credential is written down before it is used; one that you have works: --creds <file>"
+	if why := t.degraded(ctx); why != "" {
+		e := wire.Errorf(wire.CodeUnavailable, "space %q is degraded: %s; nothing was done", t.Space(), why)
+		e.Outcome = wire.OutcomeNotExecuted
+		return command.Hint(e, HintRoom, other)
+	}
+	if errors.Is(err, space.ErrUnstored) { // of what the broker refuses at once it says nothing of itself
+		return command.Hint(err, HintRoom, other)
+	}
+	return nil
+}
+
+// HintRoom is what to do about a mesh whose disk is full.
+const HintRoom = "make room on the disk; the mesh then stores again by itself within half a minute, at once with: cotal up --detach"
+
+// degraded is why the broker cannot store for the space, as the node says; empty when it can, or the node does not say.
+func (t *Target) degraded(ctx context.Context) string {
+	if t.node == nil {
+		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askAfter)
 	defer cancel()
-	st, asked := t.node.Status(ctx)
-	if asked != nil {
-		return err
+	st, err := t.node.Status(ctx)
+	if err != nil {
+		return ""
 	}
 	for _, sp := range st.Spaces {
 		if sp.Name == string(t.Space()) && sp.Delivery == cotal.Degraded {
-			return command.Hint(err, "space "+sp.Name+" is degraded: "+sp.Error)
+			return sp.Error
 		}
 	}
-	return err
+	return ""
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/view"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -28,5 +29,27 @@ func TestSpoken(t *testing.T) {
 	}
 	if got := view.EventText(endpoint.EventBackstop{Pattern: "general", Err: away}); got != `joined channels "general" live, backstop unestablished: x` {
 		t.Errorf("text for a program = %q", got)
+	}
+}
+
+// TestCalmSaysARefusalOnce: whoever was revoked reads why, and not every attempt.
+func TestCalmSaysARefusalOnce(t *testing.T) {
+	var calm view.Calm
+	why := trust.Deny(wire.CodePermissionDenied, trust.ReasonRevoked, `exchange token for "ada": the grant of "x.ada" was revoked`)
+	want := `not let in: the grant of "x.ada" was revoked; trying again, with growing pauses`
+	for i, step := range []struct {
+		ev   endpoint.Event
+		want string
+	}{
+		{endpoint.EventRenewalFailed{Err: why, Attempt: 1}, want},
+		{endpoint.EventRenewalFailed{Err: why, Attempt: 2}, ""},
+		{endpoint.EventDisconnected{}, "the mesh is gone; reconnecting"},
+		{endpoint.EventRenewalFailed{Err: why, Attempt: 3}, ""},
+		{endpoint.EventConnected{}, "the mesh is there"},
+		{endpoint.EventRenewalFailed{Err: why, Attempt: 1}, want},
+	} {
+		if got := calm.Spoken(step.ev); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
 	}
 }
