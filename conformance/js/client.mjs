@@ -43,10 +43,13 @@ export function readCredential(file) {
   };
 }
 
+// isLoopback says whether a host of a URL is this machine by its name alone.
+export const isLoopback = (host) => /^(127\.[\d.]+|localhost|\[::1\])$/.test(host);
+
 // checkServer refuses plain text to another machine [CON-6].
 function checkServer(server) {
   const url = new URL(server);
-  if (url.protocol !== "tls:" && !/^(127\.[\d.]+|localhost|\[::1\])$/.test(url.hostname)) {
+  if (url.protocol !== "tls:" && !isLoopback(url.hostname)) {
     throw new Failure("failed-precondition", `${url.hostname} is not loopback and this is not TLS`, { outcome: "not-executed" });
   }
 }
@@ -54,14 +57,17 @@ function checkServer(server) {
 // connect starts a participant with the credentials file's content (2). Options: name, the display name; space and
 // principal, who it must be; tells, called with what happens outside of calls: a dropped message, a gap.
 export async function connect(server, file, options = {}) {
-  const me = readCredential(file);
+  return open(server, readCredential(file), credsAuthenticator(file), options);
+}
+
+// open does the same for who is known already: me as readCredential returns it; authenticate makes the answer to the broker's nonce.
+export async function open(server, me, authenticate, options = {}) {
   const other = (what, want, got) => {
     if (want !== undefined && want !== got) throw new Failure("failed-precondition", `the credential is for ${what} ${got}, not ${want}`);
   };
   other("space", options.space, me.space); // [CON-2]
   other("principal", options.principal, dot(me));
   checkServer(server);
-  const sign = credsAuthenticator(file);
   const nc = await dial({
     servers: server,
     inboxPrefix: `_INBOX_${me.inbox}`, // [CON-3]
@@ -71,7 +77,7 @@ export async function connect(server, file, options = {}) {
     ignoreAuthErrorAbort: true,
     authenticator: (nonce) => {
       if (Date.now() >= me.expires) throw new Failure("expired", "the credential has ended", { outcome: "not-executed" }); // [CON-4]
-      return sign(nonce);
+      return authenticate(nonce);
     },
   });
   return new Participant(nc, me, options);

@@ -1,95 +1,16 @@
 // The scenario: a participant of a space that follows SPEC.md alone, beside participants of the project's own code, which
-// the partner at the other end of standard input and output moves. Usage: node drive.mjs <server> <actor>=<file> …
-//
-// One JSON object per line. Out: {"check", "ok", "error"?} for each thing checked, {"ask": {"do", …}} when the partner is to do
-// something. In: the partner's answer to an ask. The exit code is 1 when a check failed.
+// the partner moves (see harness.mjs). Usage: node drive.mjs <server> <actor>=<file> …
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { createInterface } from "node:readline";
-import { isDeepStrictEqual } from "node:util";
 import { connect as dial, credsAuthenticator, errors, headers } from "@nats-io/transport-node";
 import { connect, readCredential, within } from "./client.mjs";
 import { canonical, dot } from "./contract.mjs";
+import { ask, Box, check, equal, fails, finish, must, patience, textOf } from "./harness.mjs";
 import { members } from "./members.mjs";
 import { watchRoster } from "./roster.mjs";
 
 const [server, ...given] = process.argv.slice(2);
 const files = new Map(given.map((g) => [g.slice(0, g.indexOf("=")), readFileSync(g.slice(g.indexOf("=") + 1))]));
-const patience = 15_000;
-
-// --- The partner, and what a check is ---
-
-const lines = createInterface({ input: process.stdin });
-const answers = lines[Symbol.asyncIterator]();
-const say = (line) => process.stdout.write(JSON.stringify(line) + "\n");
-
-async function ask(what) {
-  say({ ask: what });
-  const { value, done } = await answers.next();
-  if (done) throw new Error("the partner has gone");
-  const answer = JSON.parse(value);
-  if (answer.error) throw new Error(`partner could not ${what.do}: ${answer.error}`);
-  return answer;
-}
-
-let failed = 0;
-async function check(title, run) {
-  try {
-    const late = Symbol();
-    const result = await Promise.race([run(), new Promise((resolve) => setTimeout(resolve, 2 * patience, late).unref())]);
-    if (result === late) throw new Error(`not done after ${2 * patience} ms`);
-    say({ check: title, ok: true });
-  } catch (error) {
-    failed++;
-    say({ check: title, ok: false, error: `${error.stack}${error.cause ? `\ncause: ${error.cause.stack}` : ""}` });
-  }
-}
-
-function must(holds, what) {
-  if (!holds) throw new Error(what);
-}
-
-function equal(got, want, what) {
-  if (!isDeepStrictEqual(got, want)) throw new Error(`${what}: got ${JSON.stringify(got)}, want ${JSON.stringify(want)}`);
-}
-
-async function fails(code, run, what) {
-  let result;
-  try {
-    result = await run();
-  } catch (error) {
-    if (error.code !== code) throw new Error(`${what}: want ${code}`, { cause: error });
-    return error;
-  }
-  throw new Error(`${what}: done, with ${JSON.stringify(result)}, want ${code}`);
-}
-
-// Box keeps what came, and waits for what is still to come.
-class Box {
-  items = [];
-  #waiting = new Set();
-
-  put = (item) => {
-    this.items.push(item);
-    for (const look of this.#waiting) look();
-  };
-
-  find(fits, what) {
-    let look;
-    const found = new Promise((resolve) => {
-      look = () => this.items.some(fits) && resolve(this.items.find(fits));
-      this.#waiting.add(look);
-      look();
-    });
-    return within(patience, found).then((item) => {
-      this.#waiting.delete(look);
-      must(item !== undefined, `${what} did not come; there is ${JSON.stringify(this.items.slice(-5))}`);
-      return item;
-    });
-  }
-}
-
-const textOf = (message) => message.parts.find((p) => p.kind === "text")?.text;
 
 // --- Who takes part ---
 
@@ -305,7 +226,11 @@ const arrivals = async (queue, options, who = jay) => {
 // nothing checks that a queue holds nothing, neither waiting nor handed out and not acknowledged.
 const nothing = async (queue, what) => {
   equal((await arrivals(queue, { noWait: true, batch: 5 })).map((i) => i.status), [404], what);
-  const info = (await jay.ask(`$JS.API.CONSUMER.INFO.${queue.stream}.${queue.durable}`, "")).json();
+  // Whoever took it acknowledges it a moment after it was seen.
+  const until = Date.now() + patience;
+  let info;
+  do info = (await jay.ask(`$JS.API.CONSUMER.INFO.${queue.stream}.${queue.durable}`, "")).json();
+  while (info.num_pending + info.num_ack_pending > 0 && Date.now() < until);
   equal([info.num_pending, info.num_ack_pending], [0, 0], `${what}: waiting, unacknowledged`);
 };
 
@@ -711,5 +636,4 @@ await check("who leaves is offline at once", async () => {
 });
 
 await Promise.all([mallory.close(), sam.close()]);
-lines.close();
-process.exitCode = failed ? 1 : 0;
+finish();

@@ -52,6 +52,18 @@ func TestJavaScriptClient(t *testing.T) {
 	for _, actor := range []string{"jay", "mallory", "sam"} {
 		cmd.Args = append(cmd.Args, actor+"="+p.credential(t, actor, requests[actor]))
 	}
+	drive(t, cmd, wantChecks, func(raw json.RawMessage) (answer, error) {
+		var a ask
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return nil, err
+		}
+		return p.do(t, a), nil
+	})
+}
+
+// drive runs a scenario: do does what it asks, and its checks are subtests. One that makes another number of them fails.
+func drive(t *testing.T, cmd *exec.Cmd, want int, do func(ask json.RawMessage) (answer, error)) {
+	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +76,7 @@ func TestJavaScriptClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Wait() }) // when the test ended early: by now its context has killed the child
-	checks := 0
+	checks, script := 0, filepath.Base(cmd.Args[1])
 	answers := json.NewEncoder(in)
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
@@ -72,15 +84,19 @@ func TestJavaScriptClient(t *testing.T) {
 		var line struct {
 			Check, Error string
 			OK           bool
-			Ask          *ask
+			Ask          json.RawMessage
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			t.Errorf("drive.mjs said %q: %v", lines.Text(), err)
+			t.Errorf("%s said %q: %v", script, lines.Text(), err)
 			continue
 		}
 		if line.Ask != nil {
-			if err := answers.Encode(p.do(t, *line.Ask)); err != nil {
-				t.Fatalf("answer %q: %v", line.Ask.Do, err)
+			got, err := do(line.Ask)
+			if err != nil {
+				got = answer{"error": err.Error()}
+			}
+			if err := answers.Encode(got); err != nil {
+				t.Fatalf("answer %s: %v", line.Ask, err)
 			}
 			continue
 		}
@@ -92,10 +108,10 @@ func TestJavaScriptClient(t *testing.T) {
 		})
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("drive.mjs: %v", err)
+		t.Errorf("%s: %v", script, err)
 	}
-	if checks != wantChecks {
-		t.Errorf("drive.mjs made %d checks, want %d", checks, wantChecks)
+	if checks != want {
+		t.Errorf("%s made %d checks, want %d", script, checks, want)
 	}
 }
 
