@@ -13,11 +13,24 @@ import (
 
 // skips are the known calls of archtest.Skip and NotHere, by file and reason. Those of Skip are failures in CI.
 var skips = map[string][]string{
-	"conformance/js/js_test.go":       {"node is not installed", "the JavaScript NATS client is not installed: run conformance/js/setup"},
-	"broker/refuse_test.go":           {"permission bits do not bind this user", "permission bits say nothing on windows"},
-	"internal/config/resolve_test.go": {"Windows has no permission bits to look at"},
-	"internal/fault/diskfull_test.go": {"only root can mount the filesystem that is filled"},
-	"internal/fault/power_test.go":    {"only root can mount the filesystem whose power is cut", "mkfs.ext4, mount or umount is not installed"},
+	"conformance/js/js_test.go":           {"node is not installed", "the JavaScript NATS client is not installed: run conformance/js/setup"},
+	"conformance/hosts/hosts_test.go":     {"the hosts of agents are not installed: run conformance/hosts/setup"},
+	"trust/owner_test.go":                 {"node is not installed"},
+	"broker/refuse_test.go":               {"permission bits do not bind this user", "permission bits say nothing on windows"},
+	"internal/config/resolve_test.go":     {"Windows has no permission bits to look at"},
+	"internal/launch/file_test.go":        {"files have no mode bits on this system"},
+	"supervisor/connector/plugin_test.go": {"node is not installed"},
+	"supervisor/process_test.go":          {"the mark of a seat is read from /proc"},
+	"internal/cli/mcp/supervised_test.go": {"agents have no terminals on this system"},
+	"internal/term/oracle_test.go":        {"tmux is not installed"},
+	"supervisor/seat/field_test.go":       {"tmux is not installed"},
+	"supervisor/seat/view_test.go":        {"vim, less or bash is not installed"},
+	"supervisor/relay/seat_linux_test.go": {"vim is not installed"},
+	"supervisor/seat/life_test.go":        {"the open files of a process are listed on linux only"},
+	"internal/cli/full_linux_test.go":     {"only root can mount the filesystem that is filled"},
+	"internal/fault/diskfull_test.go":     {"only root can mount the filesystem that is filled"},
+	"internal/fault/power_test.go":        {"only root can mount the filesystem whose power is cut", "mkfs.ext4, mount or umount is not installed"},
+	"internal/idptest/node.go":            {"node is not installed", "the identity providers in JavaScript are not installed: run conformance/idp/setup"},
 }
 
 // scriptSkips are test scripts that may skip, with the condition.

@@ -92,10 +92,10 @@ var calls = []struct {
 	{"log", nil, []string{"examples"}, "log through the injected slog.Logger"},
 	{"fmt", []string{"Print", "Println", "Printf"}, []string{"examples"}, "only internal/cli prints, to the streams it was given"},
 	{"os", []string{"Stdout", "Stderr", "Stdin"}, []string{"cmd", "internal/cli", "examples"}, "only internal/cli prints"},
-	{"os", []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}, []string{"cmd", "internal/cli", "internal/config", "internal/archtest", "internal/bench", "examples"}, "settings are read in internal/config"},
+	{"os", []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}, []string{"cmd", "internal/cli", "internal/config", "internal/archtest", "internal/bench", "examples", "supervisor/seat"}, "settings are read in internal/config, and a seat gets four named variables"},
 	{"slog", []string{"Default", "SetDefault", "Info", "Warn", "Error", "Debug", "InfoContext", "WarnContext", "ErrorContext", "DebugContext"}, nil, "the logger is injected"},
 	{"http", []string{"DefaultClient", "DefaultServeMux", "HandleFunc", "ListenAndServe"}, nil, "no shared state of the process"},
-	{"signal", nil, []string{"cmd", "internal/cli", "examples"}, "signals belong to programs"},
+	{"signal", nil, []string{"cmd", "internal/cli", "examples", "supervisor/seat"}, "signals belong to programs, of which a seat is one"},
 }
 
 func TestForbiddenCalls(t *testing.T) {

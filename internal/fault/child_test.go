@@ -34,8 +34,15 @@ func TestMain(m *testing.M) {
 		if role != "" && role != roleNode {
 			run = crashChild
 		}
-		if role == roleAgent {
+		switch role {
+		case roleAgent:
 			run = agent
+		case roleMortal:
+			run = mortalChild
+		case roleAuthority:
+			run = authorityChild
+		case roleBroker:
+			run = brokerChild
 		}
 		if err := run(dir, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, role+":", err)

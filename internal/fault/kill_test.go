@@ -51,14 +51,17 @@ func (l *ledger) counts() (direct, names int) {
 }
 
 // traffic keeps about rate direct messages a second and a stream of new grants going until ctx ends, and writes what was
-// acknowledged to the ledger.
-func traffic(ctx context.Context, t *testing.T, url, dir string, sender *trust.Credentials, to wire.Principal, round, rate int, l *ledger) {
+// acknowledged to the ledger. It closes begun when it is connected.
+func traffic(ctx context.Context, t *testing.T, url, dir string, sender *trust.Credentials, to wire.Principal, round, rate int, l *ledger, begun chan<- struct{}) {
 	t.Helper()
+	begin := sync.OnceFunc(func() { close(begun) })
+	defer begin()
 	ep, err := endpoint.Connect(ctx, url, endpoint.Static(sender), &endpoint.Options{Name: "sender"})
 	if err != nil {
 		t.Fatalf("round %d: connect sender: %v", round, err)
 	}
 	client := dialNode(ctx, t, url, dir)
+	begin()
 	const workers = 8
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -134,9 +137,11 @@ func TestKillUnderTraffic(t *testing.T) {
 	for round := range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
+		begun := make(chan struct{})
 		wg.Go(func() {
-			traffic(ctx, t, c.url, dir, sender, receiver.Identity().Principal, round, 1000, l)
+			traffic(ctx, t, c.url, dir, sender, receiver.Identity().Principal, round, 1000, l, begun)
 		})
+		<-begun
 		pause(300*time.Millisecond + time.Duration(rand.IntN(200))*time.Millisecond) // real time: the point of the kill must be random
 		c.kill()
 		cancel()

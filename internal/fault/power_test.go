@@ -105,7 +105,9 @@ func powerCut(t *testing.T, strict bool) {
 	l, safe := newLedger(), (*ledger)(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { traffic(ctx, t, c.url, d.mount, creds[0], creds[1].Identity().Principal, 0, 1000, l) })
+	begun := make(chan struct{})
+	wg.Go(func() { traffic(ctx, t, c.url, d.mount, creds[0], creds[1].Identity().Principal, 0, 1000, l, begun) })
+	<-begun
 	pause(time.Second)
 	if !strict {
 		safe = l.copy()

@@ -184,7 +184,7 @@ func (l *log) show(d *endpoint.Delivery) {
 // wait waits until n different messages were shown.
 func (l *log) wait(t *testing.T, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
 		l.mu.Lock()

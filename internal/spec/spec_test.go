@@ -87,7 +87,7 @@ func TestDurables(t *testing.T) {
 	ada.ask(ada.subject("svc.reviewer.local.ada"), nats.Header{"Nats-Msg-Id": {"job"}}, ada.message("job", object{"toService": "reviewer"}))
 
 	pull := "$JS.API.CONSUMER.MSG.NEXT.DM_test.dm_local-bob-" + bob.uid
-	first := bob.ask(pull, nil, `{"batch":1,"no_wait":true}`)
+	first := bob.ask(pull, nil, `{"batch":1,"expires":5000000000}`) // the queue may hear of it after the sender
 	if first.Subject != "cotal.test.inst.local.bob.local.ada" || decode(t, first.Data)["id"] != "dm" {
 		t.Fatalf("first = %q %q", first.Subject, first.Data)
 	}
