@@ -63,7 +63,9 @@ type pair struct {
 	name   string
 	series []series
 	rounds int // 0: as asked
-	setup  func(ctx context.Context, l *lab) (ours, raw measure, cleanup func(), err error)
+	// program says that it needs Options.Executable, and a terminal.
+	program bool
+	setup   func(ctx context.Context, l *lab) (ours, raw measure, cleanup func(), err error)
 }
 
 // Run measures. It boots its own brokers on loopback in a temporary folder and stops them.
@@ -88,7 +90,7 @@ func Run(ctx context.Context, opts *Options) (rep Report, err error) {
 	}
 	defer l.close()
 	for _, p := range pairs() {
-		if !wanted(o.Only, p.name) {
+		if !wanted(o.Only, p.name) || p.program && (o.Executable == "" || runtime.GOOS == "windows") {
 			continue
 		}
 		res, err := l.run(ctx, p)
@@ -111,6 +113,19 @@ func Run(ctx context.Context, opts *Options) (rep Report, err error) {
 		}
 		rep.Results = append(rep.Results, res)
 	}
+	for _, c := range []struct {
+		name    string
+		measure func(context.Context) ([]Result, error)
+	}{{"spawn", l.spawn}, {"agents-idle", l.idleSeats}} {
+		if o.Executable == "" || !wanted(o.Only, c.name) {
+			continue
+		}
+		res, err := c.measure(ctx)
+		if err != nil {
+			return rep, fmt.Errorf("measure %s: %w", c.name, err)
+		}
+		rep.Results = append(rep.Results, res...)
+	}
 	rep.Load = load(rep.Load)
 	return rep, nil
 }
@@ -121,7 +136,7 @@ func wanted(only []string, name string) bool {
 
 // CheckNames refuses names that no measurement begins with.
 func CheckNames(only []string) error {
-	names := []string{"process", "idle"}
+	names := []string{"process", "idle", "spawn", "agents-idle"}
 	for _, p := range pairs() {
 		names = append(names, p.name)
 	}
@@ -134,7 +149,8 @@ func CheckNames(only []string) error {
 }
 
 func pairs() []pair {
-	return []pair{posts(1), posts(10), posts(100), fanOut(100), catchUp(), backlog(), storedBytes(1), storedBytes(10), storedBytes(100), rosterTraffic(10), rosterTraffic(200), directs(), roles(), requests(false), requests(true), connects(), stores(false), stores(true)}
+	return []pair{posts(1), posts(10), posts(100), fanOut(100), catchUp(), backlog(), storedBytes(1), storedBytes(10), storedBytes(100), rosterTraffic(10), rosterTraffic(200), directs(), roles(), requests(false), requests(true), connects(), stores(false), stores(true),
+		served(), exchanges(), callouts(), storm(), revocations(), grantees(), echoes(), attaches()}
 }
 
 // run alternates the bodies, after one round of each that is not counted.
@@ -155,13 +171,18 @@ func (l *lab) run(ctx context.Context, p pair) ([]Result, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ours: %w", err)
 		}
-		b, err := raw(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("raw: %w", err)
+		var b []float64
+		if raw != nil {
+			if b, err = raw(ctx); err != nil {
+				return nil, fmt.Errorf("raw: %w", err)
+			}
 		}
 		for i := range out {
-			if round > 0 {
-				out[i].Ours, out[i].Raw = append(out[i].Ours, a[i]), append(out[i].Raw, b[i])
+			if round == 0 {
+				continue
+			}
+			if out[i].Ours = append(out[i].Ours, a[i]); raw != nil {
+				out[i].Raw = append(out[i].Raw, b[i])
 			}
 		}
 	}

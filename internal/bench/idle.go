@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/cotal-go/cotal/endpoint"
 )
@@ -73,14 +74,23 @@ func (l *lab) idleOnce(ctx context.Context) (float64, error) {
 
 // serveDelivery runs `cotal serve delivery` beside a daemon and waits until it serves.
 func (l *lab) serveDelivery(ctx context.Context, d *daemon) (pid int, stop func(), err error) {
-	cmd := exec.CommandContext(ctx, l.opts.Executable, "serve", "delivery", "--json", "--space", string(benchSpace))
+	return l.serveRole(ctx, d, "delivery")
+}
+
+// serveSupervisor runs `cotal serve supervisor` beside that of a daemon and waits until it serves.
+func (l *lab) serveSupervisor(ctx context.Context, d *daemon) (pid int, stop func(), err error) {
+	return l.serveRole(ctx, d, "supervisor", "--state", filepath.Join(d.cmd.Dir, "apart"))
+}
+
+func (l *lab) serveRole(ctx context.Context, d *daemon, role string, flags ...string) (pid int, stop func(), err error) {
+	cmd := exec.CommandContext(ctx, l.opts.Executable, append([]string{"serve", role, "--json", "--space", string(benchSpace)}, flags...)...)
 	cmd.Dir, cmd.Env = d.cmd.Dir, d.cmd.Env
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 0, nil, fmt.Errorf("open output: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return 0, nil, fmt.Errorf("start delivery: %w", err)
+		return 0, nil, fmt.Errorf("start %s: %w", role, err)
 	}
 	stop = func() {
 		_ = cmd.Process.Signal(os.Interrupt)
