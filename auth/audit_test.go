@@ -16,6 +16,7 @@ import (
 
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/cotaltest"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -128,7 +129,7 @@ func (s *sink) tally() (records map[string]int, total map[string]uint64) {
 }
 
 func TestDenialsOfAPrincipalAreFoldedLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var s sink
 		d := auth.NewDenials(s.write, nil)
 		for range 100 {
@@ -165,7 +166,7 @@ func TestDenialsOfAPrincipalAreFoldedLate(t *testing.T) {
 
 // Whatever is invented, a minute leaves a bounded number of records, and they stand for all of it.
 func TestDenialsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var s sink
 		block := make(chan struct{})
 		d := auth.NewDenials(func(ctx context.Context, e space.AuditEvent) error {
@@ -194,7 +195,7 @@ func TestDenialsAreBounded(t *testing.T) {
 
 // While records cannot be written they are counted, and the log says so once.
 func TestDenialsSurviveABrokerThatIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var s sink
 		var log bytes.Buffer
 		d := auth.NewDenials(s.write, slog.New(slog.NewTextHandler(&log, nil)))
@@ -229,7 +230,7 @@ func TestDenialsSurviveABrokerThatIsAway(t *testing.T) {
 
 // What is not of the schema is told in the log, and does not keep back the others.
 func TestDenialsDropWhatIsNoRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var s sink
 		var log bytes.Buffer
 		d := auth.NewDenials(func(ctx context.Context, e space.AuditEvent) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -231,7 +232,7 @@ func TestControlFollowsABrokerThatMoves(t *testing.T) {
 }
 
 func TestControlOutlivesItsCredential(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		c := newChain(t)
 		acct := c.account(t)
 		s := start(t, c.trust, options(t))
@@ -258,7 +259,7 @@ func TestControlOutlivesItsCredential(t *testing.T) {
 }
 
 func TestControlSaysThatItWasNotRenewed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		c := newChain(t)
 		acct := c.account(t)
 		s := start(t, c.trust, options(t))

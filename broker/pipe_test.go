@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // pair is our end and the broker's end of a connection.
@@ -71,7 +72,7 @@ func TestPipeBothEndsWriteAtOnce(t *testing.T) {
 }
 
 func TestPipeBoundsWhatIsUnsent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p, theirs := pair()
 		chunk := make([]byte, broker.PipeBuffer)
 		for range 2 { // one is with the sender, one is pending
@@ -101,7 +102,7 @@ func TestPipeBoundsWhatIsUnsent(t *testing.T) {
 }
 
 func TestPipeWriteFailsOnceTheBrokerIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p, theirs := pair()
 		_ = theirs.Close()
 		_, _ = p.Write([]byte("lost"))

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -21,6 +20,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -356,7 +356,7 @@ func TestOpenBrokerLetsEverybodyIn(t *testing.T) {
 }
 
 func TestExpiryOnFakeTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		c := newChain(t)
 		acct := c.account(t)
 		s, err := broker.Start(t.Context(), c.trust, options(t))

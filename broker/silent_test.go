@@ -11,12 +11,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // TestASilentClientLosesItsPlace: a client that no longer answers is sent away within ten seconds, so that a queue group
 // sends nothing to it any more; one that answers stays, however long it has nothing to say.
 func TestASilentClientLosesItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		opts := options(t)
 		opts.Open = true
 		s := start(t, broker.Trust{}, opts)

@@ -4,15 +4,15 @@ import (
 	"bufio"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/broker"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // TestTheUndecidedAreSentAway: who shows no credential is sent away after AuthTimeout, neither sooner nor later.
 func TestTheUndecidedAreSentAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := start(t, newChain(t).trust, options(t))
 		c, err := s.InProcess().InProcessConn()
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // TestHandlerContext compares the context of a handler with one of package context, looked at in every order.
@@ -28,7 +29,7 @@ func TestHandlerContext(t *testing.T) {
 			"end":      func(_, end func()) { end() },
 		} {
 			for _, early := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
+				faketime.Test(t, func(t *testing.T) {
 					base, cancelBase := context.WithCancel(context.Background())
 					defer cancelBase()
 					real, endReal := context.WithDeadline(base, time.Now().Add(time.Minute))

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -42,7 +42,7 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 	}
 	empty()
 	defer empty()
-	synctest.Test(t, test)
+	faketime.Test(t, test)
 }
 
 // broker starts an embedded server that does not listen, so that it also works inside a synctest bubble.

@@ -18,7 +18,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	cotal "github.com/cotal-go/cotal"
@@ -26,6 +25,7 @@ import (
 	"github.com/cotal-go/cotal/broker"
 	"github.com/cotal-go/cotal/delivery"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/secret/memstore"
 	"github.com/cotal-go/cotal/space"
@@ -257,7 +257,7 @@ func Bubble(t *testing.T, fn func(t *testing.T)) {
 	t.Helper()
 	emptyPools()
 	defer emptyPools()
-	synctest.Test(t, fn)
+	faketime.Test(t, fn)
 }
 
 // emptyPools drops the timers that the NATS client keeps in a sync.Pool, which is empty after two collections.

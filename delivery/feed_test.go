@@ -6,13 +6,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/delivery"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/internal/header/headertest"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -57,7 +57,7 @@ func bubble(t *testing.T, fn func(t *testing.T, m *mesh)) {
 	t.Helper()
 	emptyPools()
 	defer emptyPools()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Second) }) // after its end the broker's stores finish what they write
 		fn(t, newMesh(t))
 	})

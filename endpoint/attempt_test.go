@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -62,7 +63,7 @@ func (s *since) add() int {
 
 func TestDirectIsGivenUp(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)
@@ -103,7 +104,7 @@ func TestDirectIsGivenUp(t *testing.T) {
 
 func TestRoleWorkIsGivenUpAndKept(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob", role("reviewer"))
 		w.durables(creds)
@@ -147,7 +148,7 @@ func TestRoleWorkIsGivenUpAndKept(t *testing.T) {
 // A job that one holder gave up can be done by another.
 func TestRoleWorkGoesToAnotherHolder(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		one, two := w.user("one", role("reviewer")), w.user("two", role("reviewer"))
 		w.durables(one)
@@ -183,7 +184,7 @@ func TestRoleWorkGoesToAnotherHolder(t *testing.T) {
 // What was only fetched, and given back by Close, was not tried.
 func TestFetchedAheadIsNoAttempt(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)
@@ -222,7 +223,7 @@ func TestFetchedAheadIsNoAttempt(t *testing.T) {
 
 func TestRequeuedShowsAgain(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
@@ -100,7 +101,7 @@ func adasLife() wire.Lifecycle {
 // one in use; nobody who listens misses anything.
 func TestBearerIsRenewed(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		life := adasLife()
 		const ttl = 5 * time.Minute
@@ -139,7 +140,7 @@ func TestBearerIsRenewed(t *testing.T) {
 // has, so that a hundred who come back at once do not spend the allowance of their person; who is refused again asks for another.
 func TestOneRefusalAsksForNoBearer(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		life := adasLife()
 		shown, refuse := w.letIn(life, time.Hour)

@@ -2,10 +2,10 @@ package endpoint_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -14,7 +14,7 @@ func TestCloseInAHandler(t *testing.T) {
 	for _, where := range []string{"direct", "listen", "event"} {
 		t.Run(where, func(t *testing.T) {
 			bubbled(t)
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				creds := w.user("bob")
 				w.durables(creds)

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/broker"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -121,7 +121,7 @@ func TestPlaintextOutsideLoopbackWhenAllowed(t *testing.T) {
 
 func TestExpiredCredentialIsNotPresented(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("ada", lasting(time.Hour))
 		time.Sleep(time.Hour)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -74,7 +75,7 @@ func fill(t *testing.T, sender *endpoint.Endpoint, to wire.Principal, n int) {
 // A handler that never settles stops its own queue and nothing else, and somebody is told.
 func TestN38UnsettledMessagesStopTheirOwnQueueAlone(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stuck, other := w.user("bob"), w.user("carol")
 		w.durables(stuck)
@@ -149,7 +150,7 @@ func unaffected(t *testing.T, w *world, sender *endpoint.Endpoint, other *trust.
 // The alert also comes when it is not this process that holds the messages.
 func TestQueueFilledByOthers(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)
@@ -180,7 +181,7 @@ func TestQueueFilledByOthers(t *testing.T) {
 // The work of a role member that died is done by another one, once, after the ack wait.
 func TestRoleWorkOfADeadMemberIsTakenOver(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		one, two := w.user("one", role("reviewer")), w.user("two", role("reviewer"))
 		w.durables(one)
@@ -225,7 +226,7 @@ func TestRoleWorkOfADeadMemberIsTakenOver(t *testing.T) {
 // A retry of the sender under the same id, while the first is unsettled, is no attempt of the receiver, and takes none away.
 func TestN39ARetryIsNoAttempt(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)
@@ -267,7 +268,7 @@ func TestN39ARetryIsNoAttempt(t *testing.T) {
 // Only the broker's own header is one: what merely looks like it, or like a word of the broker, changes nothing.
 func TestN41LookalikeHeaders(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds, mallory := w.user("bob"), w.user("mallory")
 		w.durables(creds)

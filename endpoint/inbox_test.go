@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -25,7 +26,7 @@ func bodies(all []*endpoint.Delivery) string {
 
 func TestReadDirect(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)
@@ -75,7 +76,7 @@ func TestReadDirect(t *testing.T) {
 
 func TestReadDirectRefusals(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		_, _, err := w.connect(creds, nil).ReadDirect(t.Context(), 0)
@@ -117,7 +118,7 @@ func TestReadDirectRefusals(t *testing.T) {
 // What breaks the contract, and what was shown before, is not shown; reading goes on.
 func TestReadDirectChecks(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds, mallory := w.user("bob"), w.user("mallory")
 		w.durables(creds)

@@ -3,10 +3,10 @@ package endpoint_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -48,7 +48,7 @@ func TestMentionsManual(t *testing.T) {
 // With a limit no more direct messages are taken than may be unsettled; settling one takes the next.
 func TestDirectLimit(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		got := newJournal[*endpoint.Delivery]()
 		creds := w.user("bob")
@@ -76,7 +76,7 @@ func TestDirectLimit(t *testing.T) {
 
 func TestCondition(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		ep := w.connect(w.user("ada"), nil)
 		check(t, "set", ep.SetCondition(t.Context(), &wire.Condition{Code: "rate_limit", Source: "429"}), nil)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -17,7 +18,7 @@ import (
 func inBubble(t *testing.T, fn func(t *testing.T, k *keeper)) {
 	t.Helper()
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) { fn(t, newKeeper(newOpenWorld(t))) })
+	faketime.Test(t, func(t *testing.T) { fn(t, newKeeper(newOpenWorld(t))) })
 }
 
 var errAway = wire.Errorf(wire.CodeUnavailable, "away")

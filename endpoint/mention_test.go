@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -149,7 +150,7 @@ func TestMentionsWithoutDelivery(t *testing.T) {
 // TestMentionsWithoutTheRight has a credential that may not hear of mentions: they are looked for.
 func TestMentionsWithoutTheRight(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newOpenWorld(t, func(o *server.Options) {
 			o.Users = []*server.User{
 				{Username: "test", Password: "x"},

@@ -3,12 +3,12 @@ package endpoint_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
 	"github.com/cotal-go/cotal/wire"
@@ -32,7 +32,7 @@ func (w *world) presence(p wire.Principal) *wire.Presence {
 
 func TestPresence(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("ada", role("writer"))
 		ep, err := endpoint.Connect(t.Context(), "", endpoint.Static(creds), w.inProcess(&endpoint.Options{
@@ -82,7 +82,7 @@ func TestPresence(t *testing.T) {
 
 func TestQuiet(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		quiet := w.connect(w.user("ada"), &endpoint.Options{Quiet: true})
 		observer := w.connect(w.user("bob", func(r *mint.UserRequest) { r.Profile, r.Subscribe, r.Publish = trust.Observer, nil, nil }), nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust/mint"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -91,7 +92,7 @@ func TestQueueWithoutRight(t *testing.T) {
 
 func TestMalformedDirectIsTerminated(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds, mallory := w.user("bob"), w.user("mallory")
 		w.durables(creds)
@@ -141,7 +142,7 @@ func TestMalformedDirectIsTerminated(t *testing.T) {
 
 func TestSettling(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)
@@ -209,7 +210,7 @@ func check(t testing.TB, what string, got, want error) {
 
 func TestDirectPanicComesAgain(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)
@@ -240,7 +241,7 @@ func TestDirectPanicComesAgain(t *testing.T) {
 
 func TestDuplicateDirectIsShownOnce(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob")
 		w.durables(creds)

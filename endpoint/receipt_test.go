@@ -13,6 +13,7 @@ import (
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
 	"github.com/cotal-go/cotal/wire"
@@ -29,7 +30,7 @@ func notice(t *testing.T, nc *nats.Conn, instance, topic string, body any) {
 
 func TestUndelivered(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("ada")
 		service := w.raw(must(w.mint.User(t.Context(), mint.UserRequest{
@@ -138,7 +139,7 @@ func TestReceiptCommands(t *testing.T) {
 // What the broker has not confirmed, only the sender's own client knows about.
 func TestReceiptOfAnUnconfirmedMessage(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		ep, process := w.mortal(endpoint.Static(w.user("ada")), endpoint.Options{})
 		process.kill()

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -380,7 +381,7 @@ func (w *openWorld) disconnect(ep *endpoint.Endpoint) {
 // and its sender is told that nobody knows.
 func TestAnswerTooLate(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newOpenWorld(t)
 		m := &moody{w: w}
 		ep := w.connect("ada", &endpoint.Options{InProcess: m})
@@ -429,7 +430,7 @@ func TestAnswerTooLate(t *testing.T) {
 // TestQueueMadeAnew deletes a queue of an open space, as the broker does when nobody reads it for long.
 func TestQueueMadeAnew(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newOpenWorld(t)
 		events, got := newJournal[endpoint.Event](), newJournal[string]()
 		ep := w.connect("ada", &endpoint.Options{OnEvent: events.add})
@@ -450,7 +451,7 @@ func TestQueueMadeAnew(t *testing.T) {
 
 func TestHandlersThatDoNotReturn(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newOpenWorld(t)
 		hold, told := make(chan struct{}), make(chan struct{})
 		events := newJournal[endpoint.Event]()

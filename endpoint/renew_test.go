@@ -12,6 +12,7 @@ import (
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
 	"github.com/cotal-go/cotal/wire"
@@ -48,7 +49,7 @@ func (m *minting) set(fn func() (*trust.Credentials, error)) {
 // kind come and go: each arrives exactly once and in order.
 func TestRenewalUnderTraffic(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		start := time.Now()
 		creds := w.user("bob", role("reviewer"), lasting(time.Minute))
@@ -222,7 +223,7 @@ func (w *world) serveRoster() {
 
 func TestRefusedRenewals(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w, foreign := newWorld(t), newWorld(t)
 		creds := w.user("bob", lasting(time.Hour))
 		src := &minting{w: w, first: creds, ttl: time.Hour}
@@ -283,7 +284,7 @@ func TestRefusedRenewals(t *testing.T) {
 // itself once its source has another.
 func TestExpiryAndReturn(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob", lasting(time.Hour))
 		w.durables(creds)
@@ -335,7 +336,7 @@ func TestExpiryAndReturn(t *testing.T) {
 // refusal and does not wait for its time.
 func TestRevokedAndReplaced(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		creds := w.user("bob", lasting(time.Hour))
 		src := &minting{w: w, first: creds, ttl: 2 * time.Hour}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust/mint"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -126,7 +127,7 @@ func told(u endpoint.RosterUpdate) string {
 
 func TestWatchRoster(t *testing.T) {
 	bubbled(t)
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		w := newOpenWorld(t)
 		f := &fakeRoster{w: w, instance: "one", epoch: "1", entries: map[string]wire.RosterEntry{}, page: 1}
 		w.unserve()

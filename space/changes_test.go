@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -71,7 +71,7 @@ func TestGrantChanges(t *testing.T) {
 
 // The end of the bucket is not found when its record has expired; a new grant is found all the same.
 func TestGrantChangesBehindAnExpiredRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		js := connect(t, broker(t))
 		if err := space.Ensure(t.Context(), js, lab, nil); err != nil {
 			t.Fatal(err)

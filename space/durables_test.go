@@ -6,12 +6,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -176,7 +176,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, js jetstream.JetStream)) {
 // bareBubble is inBubble without a space.
 func bareBubble(t *testing.T, fn func(t *testing.T, js jetstream.JetStream)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		srv := broker(t)
 		js := connect(t, srv)
 		fn(t, js)

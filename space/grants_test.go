@@ -6,13 +6,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -233,7 +233,7 @@ func TestGrantsAreLeaderReadsOnly(t *testing.T) {
 }
 
 func TestIssuanceLogExpiresByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		srv := broker(t)
 		js := connect(t, srv)
 		ctx := t.Context()

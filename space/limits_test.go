@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -69,7 +69,7 @@ func TestANoisyTenantFillsOnlyItsOwn(t *testing.T) {
 
 // On fake time, so that no record lapses while the flood is on.
 func TestCaseN32PresenceIsCapped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		srv := broker(t)
 		js := connect(t, srv)
 		presenceIsCapped(t, js)

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -82,7 +82,7 @@ func authorityBytes(t *testing.T, js jetstream.JetStream) uint64 {
 
 // TestRecordsOfEndedAgentsGo: in a week, and not those of a later life of the same name, also when the broker was restarted in between.
 func TestRecordsOfEndedAgentsGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p, ctx := newPassing(t), t.Context()
 		defer func() { p.stop() }()
 		if err := space.Ensure(ctx, p.js, lab, nil); err != nil {
@@ -148,7 +148,7 @@ func TestRecordsOfEndedAgentsGo(t *testing.T) {
 
 // TestRecordsOfAnEarlierVersionAreMadeToGo: those that were written without an end get one.
 func TestRecordsOfAnEarlierVersionAreMadeToGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p, ctx := newPassing(t), t.Context()
 		defer func() { p.stop() }()
 		if err := space.Ensure(ctx, p.js, lab, nil); err != nil {
@@ -203,7 +203,7 @@ func smallAuthority(t *testing.T, js jetstream.JetStream) {
 // TestAgentsCannotFillTheBucketOfGrants: agents that come and go are refused at three quarters, so that credentials are still logged, and
 // people granted and revoked; and there is room again when the sentence says.
 func TestAgentsCannotFillTheBucketOfGrants(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p, ctx := newPassing(t), t.Context()
 		defer func() { p.stop() }()
 		smallAuthority(t, p.js)

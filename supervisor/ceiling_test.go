@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -30,7 +31,7 @@ func (s *stand) finished(t *testing.T, by supervisor.Caller, name string) wire.A
 
 // TestRestartKeepsTheCeilings refuses to start again what would be too much, and only that.
 func TestRestartKeepsTheCeilings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MaxAgents, o.MaxChildren = 3, 1 })
 		restart := func(by supervisor.Caller, a wire.AgentStatus) error {
 			_, err := s.Restart(t.Context(), by, wire.RestartRequest{UID: a.UID})
@@ -67,7 +68,7 @@ func TestRestartKeepsTheCeilings(t *testing.T) {
 
 // TestRestartsAtOnceKeepTheCeilings asks for all of those that have ended at the same time, and twice for each.
 func TestRestartsAtOnceKeepTheCeilings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MaxAgents = 2 })
 		var all []wire.AgentStatus
 		for _, name := range []string{"a", "b", "c", "d"} {
@@ -98,7 +99,7 @@ func TestRestartsAtOnceKeepTheCeilings(t *testing.T) {
 
 // TestFewLinger keeps the names of those that ended last, four times as many as may run.
 func TestFewLinger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MaxAgents, o.MaxChildren = 3, 1 })
 		lead := s.spawn(t, operator, named("lead")).Agent
 		var kids, others []wire.AgentStatus
@@ -134,7 +135,7 @@ func (l *ledger) has(principal string) bool {
 
 // TestARestartHoldsItsPlace starts an agent again for a caller that waits no longer, before the agent knows: its place is taken.
 func TestARestartHoldsItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MaxAgents = 1 })
 		a, b := s.finished(t, operator, "a"), s.finished(t, operator, "b")
 		gone, cancel := context.WithCancel(t.Context())

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -14,7 +15,7 @@ import (
 // TestAFinishedChildHoldsNoName gives the name of an agent that is stopped to the next one at once, though one that it started has ended
 // and could have been started again; what that one has started must have ended as well.
 func TestAFinishedChildHoldsNoName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		lead := s.spawn(t, operator, named("lead")).Agent
 		mid := s.spawn(t, as(lead), once("mid")).Agent
@@ -49,7 +50,7 @@ func TestAFinishedChildHoldsNoName(t *testing.T) {
 
 // TestAChildThatWasToEndIsNotStartedAgain stops a parent that takes its time: from then on nothing brings back who was to end with it.
 func TestAChildThatWasToEndIsNotStartedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		lead := s.spawn(t, operator, named("lead")).Agent
 		req := once("kid")
@@ -74,7 +75,7 @@ func TestAChildThatWasToEndIsNotStartedAgain(t *testing.T) {
 // TestStopMeetsASpawnUnderWay stops an agent while one that it, or a child of it, starts is being granted: nothing of it is left.
 func TestStopMeetsASpawnUnderWay(t *testing.T) {
 	for _, deep := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			s := newStand(t, nil)
 			lead := s.spawn(t, operator, named("lead")).Agent
 			by := lead

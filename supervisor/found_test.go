@@ -3,9 +3,9 @@ package supervisor_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -22,7 +22,7 @@ func (s slowSweep) Sweep(ctx context.Context, dir string, grace time.Duration) (
 
 // TestStopWhileTheNextKeeperLooks stops an agent whose start never came up, while the next keeper undoes that start.
 func TestStopWhileTheNextKeeperLooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.th.set(func() { s.th.refuse = wire.Errorf(wire.CodeUnavailable, "not now") })
 		a := s.spawn(t, operator, request("process")).Agent

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -38,7 +38,7 @@ func block(t *testing.T, path string) (free func()) {
 // TestAFullDiskIsNoFailure: an agent that ends while its record cannot be written is started again once it can be, however long that
 // takes: a full disk says nothing about the agent.
 func TestAFullDiskIsNoFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		req := named("a")
 		req.Restart = supervisor.RestartAlways

@@ -3,9 +3,9 @@ package supervisor_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -30,7 +30,7 @@ func (s deafSeat) Stop(ctx context.Context, grace time.Duration) (supervisor.Sea
 
 // TestLessGraceForAStopThatIsUnderWay stops an agent that does not hear, and then with less grace: that is what it takes for both.
 func TestLessGraceForAStopThatIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.Seats = deafSeats{o.Seats} })
 		a := s.spawn(t, operator, named("a")).Agent
 		s.want(t, a.UID, wire.AgentReady, wire.ProcessRunning)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -16,7 +17,7 @@ import (
 // TestC12LostAnswer loses every answer: of the authority, of the keeper, and the keeper itself. One process comes of it, and the model
 // that is used is said.
 func TestC12LostAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.led.set(func() { s.led.lose = 2 })
 		s.th.set(func() { s.th.slow = 90 * time.Second })
@@ -50,7 +51,7 @@ func TestC12LostAnswer(t *testing.T) {
 
 // TestC12Refused refuses what the host cannot take before anything is made.
 func TestC12Refused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		req := request("process")
 		req.Variant = "wild"
@@ -66,7 +67,7 @@ func TestC12Refused(t *testing.T) {
 
 // TestC13SlowStarter joins after 90 s and is starting until then, whatever is seen of its life before.
 func TestC13SlowStarter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, request("joins")).Agent
 		for range 9 {
@@ -84,7 +85,7 @@ func TestC13SlowStarter(t *testing.T) {
 
 // TestIsSeenToGo tells that an agent left the space also when delivery says so after its name was given back.
 func TestIsSeenToGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, request("joins")).Agent
 		synctest.Wait()
@@ -106,7 +107,7 @@ func TestIsSeenToGo(t *testing.T) {
 
 // TestReadyIsOfThisRun does not take the record of a run that was killed for the one that follows.
 func TestReadyIsOfThisRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, request("joins")).Agent
 		synctest.Wait()
@@ -125,7 +126,7 @@ func TestReadyIsOfThisRun(t *testing.T) {
 
 // TestP7Cycles spawns and finishes fifty times: nothing piles up.
 func TestP7Cycles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MaxEnded = 10 })
 		for range 50 {
 			a := s.spawn(t, operator, request("process")).Agent
@@ -149,7 +150,7 @@ func TestP7Cycles(t *testing.T) {
 // TestC27EndsByItself is an agent that ends after 5 s, as one that nobody watches: it is kept alive where that is wanted, and else what
 // it ended with is told exactly.
 func TestC27EndsByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		script := func(p *playSeat) {
 			time.AfterFunc(5*time.Second, func() { p.end(supervisor.Ending{}, "nobody is watching: good bye") })
@@ -178,7 +179,7 @@ func TestC27EndsByItself(t *testing.T) {
 
 // TestOutageIsNoFailure starts agents while the authority is away: they wait for it, however long.
 func TestOutageIsNoFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, request("process")).Agent
 		synctest.Wait()
@@ -199,7 +200,7 @@ func TestOutageIsNoFailure(t *testing.T) {
 // TestLateRequestsHarmNoStart: what a keeper asked of the authority for earlier starts, those of the keeper before among them, comes again
 // while a later one runs. It is known as late.
 func TestLateRequestsHarmNoStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, request("process")).Agent
 		var late []any
@@ -233,7 +234,7 @@ func TestLateRequestsHarmNoStart(t *testing.T) {
 
 // TestAdoption ends keepers at all times: agents go on, nothing runs twice, and what was begun is finished.
 func TestAdoption(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		running := s.spawn(t, operator, request("process")).Agent
 		lost := s.spawn(t, operator, named("lost")).Agent
@@ -284,7 +285,7 @@ func named(name string) wire.SpawnRequest {
 
 // TestEndsAtAnyMoment ends the keeper at every moment of the lives of agents, many times, and at the end everything is accounted for.
 func TestEndsAtAnyMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.th.set(func() { s.th.slow = 30 * time.Millisecond })
 		script := func(p *playSeat) {
@@ -327,7 +328,7 @@ func TestEndsAtAnyMoment(t *testing.T) {
 
 // TestManyStarts spawns a thousand at once: none fails, and few start at a time.
 func TestManyStarts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MaxStarts = 8 })
 		s.th.set(func() { s.th.slow = 100 * time.Millisecond })
 		var wg sync.WaitGroup
@@ -353,7 +354,7 @@ func TestManyStarts(t *testing.T) {
 
 // TestUncertainStart does not think that nothing runs when a seat was started and did not say so.
 func TestUncertainStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.th.set(func() { s.th.deaf = 3 })
 		a := s.spawn(t, operator, named("a")).Agent
@@ -370,7 +371,7 @@ func TestUncertainStart(t *testing.T) {
 
 // TestStopWhileItWaits ends one that waits for the authority at once.
 func TestStopWhileItWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.th.set(func() { s.th.refuse = wire.Errorf(wire.CodeUnavailable, "not now") })
 		a := s.spawn(t, operator, named("a")).Agent

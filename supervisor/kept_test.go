@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -14,7 +14,7 @@ import (
 // TestAgentWithoutItsRecord: a folder that has lost the record of its agent and has a seat is left as it is and told of, since its agent may run;
 // one that nothing was started in is taken away.
 func TestAgentWithoutItsRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		lost, unused := wire.NewUID(), wire.NewUID()
 		s.stop()

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -42,7 +42,7 @@ func (d damaged) Sweep(ctx context.Context, dir string, grace time.Duration) (in
 // TestDamagedSeatFiles loses seats whose files cannot be read, under one keeper and between two: nobody is told that they are ready, but
 // which file it is; when it can be read again, all goes on.
 func TestDamagedSeatFiles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var bad atomic.Bool
 		s := newStand(t, func(o *supervisor.Options) { o.Seats = damaged{o.Seats, &bad} })
 		a, b := s.spawn(t, operator, named("a")).Agent, s.spawn(t, operator, named("b")).Agent

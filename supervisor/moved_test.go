@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/internal/launch"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
@@ -16,7 +17,7 @@ import (
 // TestBrokerMoves: the launch file of an agent that runs follows the broker, under one keeper and from one to the next, also after it
 // could not be written for a while. Nothing else in it changes, and the agent is left alone.
 func TestBrokerMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var at atomic.Pointer[supervisor.Server]
 		at.Store(&supervisor.Server{URL: "nats://127.0.0.1:4222", CapabilityFile: "/tmp/capability"})
 		s := newStand(t, func(o *supervisor.Options) { o.Server = func() supervisor.Server { return *at.Load() } })

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -51,7 +51,7 @@ func TestPeersDoNotHoldKeeper(t *testing.T) {
 // TestPeerThatLeftItsAgents: a keeper that said goodbye while it kept agents, or fell silent with them, is one that may have what is
 // looked for, for as long as one of them holds a grant, and also after the others began anew. One that kept none is not.
 func TestPeerThatLeftItsAgents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		others := func() (out []string) {
 			for _, p := range s.Agents(operator, wire.AgentsRequest{}).Peers[1:] {

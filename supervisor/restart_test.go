@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -33,7 +33,7 @@ func TestRestartLooksFirst(t *testing.T) {
 		},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				s := newStand(t, nil)
 				req := named("a")
 				req.Cwd = t.TempDir()
@@ -61,7 +61,7 @@ func TestRestartLooksFirst(t *testing.T) {
 
 // TestSpawnNeedsASeat refuses an agent that cannot be started, before anything is granted.
 func TestSpawnNeedsASeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.th.set(func() { s.th.broken = wire.Errorf(wire.CodeFailedPrecondition, "the program is gone") })
 		_, err := s.Spawn(t.Context(), operator, named("a"))

@@ -5,13 +5,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
 // TestRevokedAgentEnds: an agent whose grant somebody else has retired ends, and no other does, also not while the authority does not say
 // what stands.
 func TestRevokedAgentEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		gone, stays := s.spawn(t, operator, named("gone")).Agent, s.spawn(t, operator, named("stays")).Agent
 		s.want(t, gone.UID, wire.AgentReady, wire.ProcessRunning)
@@ -41,7 +42,7 @@ func TestRevokedAgentEndsSoon(t *testing.T) {
 		state string
 	}{{"gone", true, wire.AgentExited}, {"there", false, wire.AgentReady}} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				s := newStand(t, nil)
 				a := s.spawn(t, operator, named("scribe")).Agent
 				s.RosterHas(present(a, wire.StatusIdle))

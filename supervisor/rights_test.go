@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/supervisor/persona"
 	"github.com/cotal-go/cotal/wire"
@@ -22,7 +23,7 @@ func person(actor string) supervisor.Caller {
 
 // TestC17WhoMayStop lets whoever started an agent, and those above it, end it, and nobody else.
 func TestC17WhoMayStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		ada, carl := person("ada"), person("carl")
 		a := s.spawn(t, ada, named("a")).Agent
@@ -66,7 +67,7 @@ func TestC17WhoMayStop(t *testing.T) {
 
 // TestAnAgentDoesNotTypeAtItself refuses an agent that would say yes to itself where its host asks a person.
 func TestAnAgentDoesNotTypeAtItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, named("a")).Agent
 		_, err := s.Attach(t.Context(), as(a), wire.AttachRequest{UID: a.UID, Drive: true})
@@ -85,7 +86,7 @@ func names(r wire.AgentsReply) []string {
 
 // TestParentWaitsForItsChildren keeps the grant that others hang on until they have ended, and ends those that were to end with it.
 func TestParentWaitsForItsChildren(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, named("a")).Agent
 		stays := s.spawn(t, as(a), named("stays")).Agent
@@ -119,7 +120,7 @@ func TestParentWaitsForItsChildren(t *testing.T) {
 
 // TestChildrenEndWhenAsked stops a whole tree.
 func TestChildrenEndWhenAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, named("a")).Agent
 		b := s.spawn(t, as(a), named("b")).Agent
@@ -134,7 +135,7 @@ func TestChildrenEndWhenAsked(t *testing.T) {
 
 // TestCeilings refuses what is too much, and says how much is used.
 func TestCeilings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MaxAgents, o.MaxChildren, o.MaxDepth = 4, 2, 2 })
 		ada := person("ada")
 		a := s.spawn(t, ada, named("a")).Agent
@@ -164,7 +165,7 @@ func wantLimit(t *testing.T, err error, used, allowed int, what string) {
 
 // TestMinimumLifetime refuses a stop in the first seconds, unless it is forced or the agent's own.
 func TestMinimumLifetime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, func(o *supervisor.Options) { o.MinLife = 0 })
 		ada := person("ada")
 		a := s.spawn(t, ada, named("a")).Agent
@@ -188,7 +189,7 @@ func TestMinimumLifetime(t *testing.T) {
 
 // TestNames numbers the names of personas, refuses explicit ones, and gives the name of one that ended to the next.
 func TestNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		file := func() wire.SpawnRequest { return wire.SpawnRequest{RequestID: wire.NewID(), Persona: "reviewer"} }
 		first, second := s.spawn(t, operator, file()), s.spawn(t, operator, file())
@@ -212,7 +213,7 @@ func TestNames(t *testing.T) {
 
 // TestRestartKeepsTheLife starts an agent again that has ended, and one that runs.
 func TestRestartKeepsTheLife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, named("a")).Agent
 		synctest.Wait()
@@ -232,7 +233,7 @@ func TestRestartKeepsTheLife(t *testing.T) {
 
 // TestUnknownLife says "not found" only when nobody else could know.
 func TestUnknownLife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		_, err := s.Stop(t.Context(), operator, wire.StopRequest{UID: wire.NewUID()})
 		codeIs(t, err, wire.CodeNotFound, "the only supervisor")
@@ -247,7 +248,7 @@ func TestUnknownLife(t *testing.T) {
 
 // TestStopIsHonest says that it is not known when a process has not ended, and goes on.
 func TestStopIsHonest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, named("a")).Agent
 		synctest.Wait()
@@ -272,7 +273,7 @@ func TestStopIsHonest(t *testing.T) {
 
 // TestOrphanGrants retires what was granted for a keeper that did not live to hear it.
 func TestOrphanGrants(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.led.mu.Lock()
 		s.led.grants["local.lost"] = &wire.ManagedGrant{Principal: "local.lost", UID: wire.NewUID(), Label: s.Instance() + ":" + wire.NewID()}
@@ -288,7 +289,7 @@ func TestOrphanGrants(t *testing.T) {
 
 // TestUnreadableAgentKeepsItsGrant: what its folder does not tell may run, and is not taken the rights of behind its back.
 func TestUnreadableAgentKeepsItsGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		a := s.spawn(t, operator, named("a")).Agent
 		s.want(t, a.UID, wire.AgentReady, wire.ProcessRunning)
@@ -324,7 +325,7 @@ func TestUnreadableAgentKeepsItsGrant(t *testing.T) {
 
 // TestAPersonaAllowsNoMoreThanItsMaker: what a peer defines, an operator who spawns it grants.
 func TestAPersonaAllowsNoMoreThanItsMaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		store := persona.Open(t.TempDir())
 		s := newStand(t, func(o *supervisor.Options) { o.Personas = store })
 		life := func(actor string, subscribe, publish []string) supervisor.Caller {

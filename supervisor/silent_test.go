@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor/relay"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -25,7 +25,7 @@ func silence(ctx context.Context) error {
 
 // TestASeatThatDoesNotAnswer is blamed itself, before who asked gives its supervisor up.
 func TestASeatThatDoesNotAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newStand(t, nil)
 		s.th.set(func() { s.th.terminal = frozen{} })
 		a := s.spawn(t, operator, named("a")).Agent

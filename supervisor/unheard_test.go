@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -45,7 +45,7 @@ func (m mute) End(dir string) error {
 // TestStopOfASeatThatCannotBeReached: an agent whose seat is not found at the start of its supervisor is ended all the same, at once, and
 // none is that nobody wants to end.
 func TestStopOfASeatThatCannotBeReached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var set atomic.Bool
 		var asked atomic.Int32
 		s := newStand(t, func(o *supervisor.Options) { o.Seats = mute{o.Seats.(*theatre), &set, &asked} })

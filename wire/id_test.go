@@ -3,14 +3,14 @@ package wire_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
 func TestAnIDSaysWhenItWasMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		first := wire.NewID()
 		time.Sleep(time.Millisecond)
 		second := wire.NewID()

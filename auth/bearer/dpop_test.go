@@ -9,12 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/cotal-go/cotal/auth/bearer"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -77,7 +77,7 @@ func proofKey(t testing.TB) (key ed25519.PrivateKey, header, payload fields) {
 // TestProofRules breaks every rule once, each beside what is still accepted. An empty reason means accepted.
 func TestProofRules(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, proofRules)
+	faketime.Test(t, proofRules)
 }
 
 func proofRules(t *testing.T) {
@@ -213,7 +213,7 @@ func TestProofURLs(t *testing.T) {
 // TestProofMemory: what was taken is remembered until it is too old anyway, whoever else comes, and then forgotten.
 func TestProofMemory(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		key, other, c := newKey(t), newKey(t), bearer.NewProofChecker(&bearer.ProofOptions{Memory: 3})
 		prove := func(key signer.Signer, ahead time.Duration) string {
 			t.Helper()

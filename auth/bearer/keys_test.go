@@ -13,10 +13,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/bearer"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/secret/memstore"
 	"github.com/cotal-go/cotal/trust"
@@ -131,7 +131,7 @@ func (g *gate) Get(ctx context.Context, key string) ([]byte, error) {
 // is back when the store is. Neither an outage nor unknown kids make it hammer the store.
 func TestKeysOutliveAnOutage(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		store := &gate{Store: memstore.New()}
 		keys, err := bearer.EnsureKeys(t.Context(), store, space)
 		if err != nil {
@@ -190,7 +190,7 @@ func TestKeysOutliveAnOutage(t *testing.T) {
 // TestKeysOutliveAStoreThatHangs: one check in a while waits for the store, for two seconds; nobody waits longer than asked.
 func TestKeysOutliveAStoreThatHangs(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		store := &gate{Store: memstore.New()}
 		keys, err := bearer.EnsureKeys(t.Context(), store, space)
 		if err != nil {
@@ -237,7 +237,7 @@ func TestKeysOutliveAStoreThatHangs(t *testing.T) {
 // TestPeekLearnsOfRotations: a process that is idle meanwhile does not refuse a kid that it cannot know of.
 func TestPeekLearnsOfRotations(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		for range 2 {
 			if _, err := bearer.Rotate(t.Context(), d.store, space); err != nil {

@@ -2,16 +2,16 @@ package bearer_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/bearer"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // TestMaintainRotatesOnceAMonth looks after a ring every hour for four months.
 func TestMaintainRotatesOnceAMonth(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		start, rotations, most := time.Now(), 0, 0
 		for ; time.Since(start) < 4*bearer.RotateEvery+time.Hour; time.Sleep(time.Hour) {

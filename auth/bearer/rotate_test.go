@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/bearer"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -18,7 +18,7 @@ import (
 // that was fetched at the worst moment; no bearer is ever refused before its end.
 func TestRotation(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		elsewhere := newFollower(t, d)
 		living := map[string]time.Time{}
@@ -95,7 +95,7 @@ func (f *follower) validator() *bearer.Validator { return bearer.NewValidator(sp
 // TestRotateStates: the one that follows signs at once, and the one before stays until its bearers have ended.
 func TestRotateStates(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		before := d.record(t)
 		old := d.sign(t, claims(t))
@@ -206,7 +206,7 @@ func TestRotatorsRace(t *testing.T) {
 // TestReplaceForgetsAStolenKey: what a thief signs is refused within 30 s, wherever the record is read.
 func TestReplaceForgetsAStolenKey(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		header, payload := d.good(t)
 		stolen := forge(t, d.private(t, 0), header, payload)

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cotal-go/cotal/auth/bearer"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -69,7 +69,7 @@ func repeat(n int) []string {
 // TestValidateRules breaks every rule once, each beside what is still accepted. An empty reason means accepted.
 func TestValidateRules(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, validateRules) // where time stands still
+	faketime.Test(t, validateRules) // where time stands still
 }
 
 func validateRules(t *testing.T) {
@@ -348,7 +348,7 @@ func TestAnotherLibraryAgrees(t *testing.T) {
 
 func TestBearerEnds(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		token, signed, err := d.issuer.Sign(t.Context(), claims(t), bearer.MaxAgentLife)
 		if err != nil {
@@ -368,7 +368,7 @@ func TestBearerEnds(t *testing.T) {
 
 func TestSignBoundsLife(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		now := time.Now().Truncate(time.Second)
 		for _, c := range []struct {

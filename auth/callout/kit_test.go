@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -21,6 +20,7 @@ import (
 	"github.com/cotal-go/cotal/auth/callout"
 	"github.com/cotal-go/cotal/broker"
 	"github.com/cotal-go/cotal/internal/dial"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/secret/memstore"
 	"github.com/cotal-go/cotal/trust"
@@ -301,5 +301,5 @@ func bubble(t *testing.T, fn func(t *testing.T)) {
 	}
 	empty()
 	defer empty()
-	synctest.Test(t, fn)
+	faketime.Test(t, fn)
 }

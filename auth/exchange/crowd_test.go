@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/auth/exchange"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // piped is a listener whose connections are pipes, so that a server works on fake time.
@@ -133,7 +134,7 @@ func TestHalfBodiesOfOnePeerKeepNobodyOut(t *testing.T) {
 		"at the other face": {exchange.Loopback, false, [2]string{"127.0.0.1"}, [2]string{"127.0.0.1"}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				k := newKit(t, func(o *exchange.Options) { o.TrustedProxy = c.proxied })
 				p := k.pipe(t, c.face)
 				patient := p.begin(t, k, c.good[0], c.good[1])
@@ -194,7 +195,7 @@ func TestSlowBodiesAreRefusals(t *testing.T) {
 		}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				k := newKit(t, func(o *exchange.Options) { o.Limits.Refusals, o.Limits.InFlight = 2, 1 })
 				p := k.pipe(t, exchange.Public)
 				c.three(t, func() net.Conn { return p.begin(t, k, peer, "") })
@@ -215,7 +216,7 @@ func TestSlowBodiesAreRefusals(t *testing.T) {
 // TestConnectionsAreBounded: of more than there is room for, the one that has waited longest for a request goes; those that are
 // being answered stay.
 func TestConnectionsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, func(o *exchange.Options) { o.Limits.InFlight = 1 })
 		p := k.pipe(t, exchange.Public)
 		answered := p.begin(t, k, "192.0.2.1", "")

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +19,7 @@ import (
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/auth/bearer"
 	"github.com/cotal-go/cotal/auth/exchange"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -66,7 +66,7 @@ func TestAnswers(t *testing.T) {
 		"well_known":        {exchange.Public, ask{method: "GET", path: "/.well-known/cotal-mesh"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				k := newKit(t, func(o *exchange.Options) { o.Bearers = stamped{} })
 				r := k.call(c.face, c.ask)
 				var got bytes.Buffer
@@ -248,7 +248,7 @@ func TestLives(t *testing.T) {
 		{"an agent's, not beyond the grant", 0, 20 * time.Second, agentBody(agentToken, ""), 20, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				k := newKit(t, func(o *exchange.Options) { o.Identity = provider{life: c.login} })
 				if c.grant != 0 {
 					k.office.until = time.Now().Add(c.grant)

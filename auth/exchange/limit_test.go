@@ -14,6 +14,7 @@ import (
 
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/auth/exchange"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -26,7 +27,7 @@ func TestValidPassesWhileItsPeerIsThrottled(t *testing.T) {
 			"agent":  func(token string) string { return agentBody(token, "") },
 		} {
 			t.Run(string(face)+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				faketime.Test(t, func(t *testing.T) {
 					k := newKit(t, nil)
 					statuses := map[int]int{}
 					for range 100 {
@@ -52,7 +53,7 @@ func TestValidPassesWhileItsPeerIsThrottled(t *testing.T) {
 }
 
 func TestRefusalsRoll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		bad := ask{body: personBody("forged", "")}
 		for range 30 {
@@ -82,7 +83,7 @@ func TestRefusalsRoll(t *testing.T) {
 }
 
 func TestBearersAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, func(o *exchange.Options) { o.Limits.PerOwner = 90 })
 		person, agent := ask{body: personBody(good, "")}, ask{body: agentBody(agentToken, "")}
 		other := ask{body: personBody(good, `,"actor":"ada_2"`)}
@@ -125,7 +126,7 @@ func TestBearersAreLimited(t *testing.T) {
 }
 
 func TestWrongCapabilitiesHaveTheirOwnLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		wrong := ask{body: personBody(good, ""), header: http.Header{"Authorization": {"Bearer " + strings.Repeat("00", 32)}}}
 		for range 30 {
@@ -147,7 +148,7 @@ func TestWrongCapabilitiesHaveTheirOwnLimit(t *testing.T) {
 }
 
 func TestReadsAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, func(o *exchange.Options) { o.Limits.Reads = 5 })
 		paths := []string{"/health", "/jwks", "/.well-known/cotal-mesh", "/exchange", "/nothing"}
 		for i, want := range []int{200, 200, 200, 405, 404, 429, 429, 429, 429, 429} {
@@ -164,7 +165,7 @@ func TestReadsAreLimited(t *testing.T) {
 
 // TestPeersCannotBeFlushed cycles through addresses to lose a history.
 func TestPeersCannotBeFlushed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		bad := personBody("forged", "")
 		for range 40 {
@@ -294,7 +295,7 @@ func TestTrustedProxyIsForThePublicFace(t *testing.T) {
 
 // TestInFlight fills every place: the half that people may have, and then the rest.
 func TestInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, func(o *exchange.Options) { o.Limits.PerActor, o.Limits.Refusals = 1000, 1000 })
 		release := make(chan struct{})
 		k.office.person = blockUntil(release)
@@ -345,7 +346,7 @@ func TestInFlight(t *testing.T) {
 // TestAgentsComeInWhileTheProviderHangs: identity tokens with key ids that nobody knows wait for the provider, more of them than there are places,
 // and exchanges that need no provider are answered all the time.
 func TestAgentsComeInWhileTheProviderHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		hangs := func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
@@ -381,7 +382,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // TestDeadline has an authority that heeds no context: the client gets its answer, the place is kept until it returns, and what it
 // then decides goes nowhere.
 func TestDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, func(o *exchange.Options) { o.Limits.InFlight = 1 })
 		release := make(chan struct{})
 		k.office.person = blockUntil(release)
@@ -410,7 +411,7 @@ func TestDeadline(t *testing.T) {
 
 // TestDependencyThatHeedsItsContext fails with the error of the context.
 func TestDependencyThatHeedsItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		k := newKit(t, func(o *exchange.Options) {
 			o.Sentinel = func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }
 		})

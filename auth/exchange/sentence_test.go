@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -17,6 +16,7 @@ import (
 	"github.com/cotal-go/cotal/auth/bearer"
 	"github.com/cotal-go/cotal/auth/exchange"
 	"github.com/cotal-go/cotal/auth/oidc"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/secret/memstore"
 	"github.com/cotal-go/cotal/trust"
@@ -58,7 +58,7 @@ func TestStrangersAreNotToldWhatIsInside(t *testing.T) {
 		}, ask{body: personBody(good, "")}, "unavailable", "cannot be had; try again"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				k := newKit(t, func(o *exchange.Options) { c.change(t, o) })
 				for range 2 { // the second is refused without a try
 					r := k.call(exchange.Public, c.ask)

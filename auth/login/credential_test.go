@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/login"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -17,7 +17,7 @@ import (
 // TestO27EachDelegationGetsAFreshToken: a task of three times the life of a token delegates three times.
 func TestO27EachDelegationGetsAFreshToken(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p, e := newIDP(), newExchange(t)
 		p.life = 5 * time.Minute
 		proof, _ := source(t, p, p.provider(), p.life)
@@ -45,7 +45,7 @@ func TestO27EachDelegationGetsAFreshToken(t *testing.T) {
 // are what happened.
 func TestC39AGetterThatFailedRecovers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		e := newExchange(t)
 		e.script = []func(http.ResponseWriter){refusal(500, "internal", nil), refusal(403, trust.ReasonNotGranted, nil)}
 		src := login.AgentSource(newClient(t, e), login.AgentRequest{Owner: ada, Actor: "bob", ActorToken: held("s")})

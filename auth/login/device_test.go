@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cotal-go/cotal/auth/login"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -19,7 +19,7 @@ import (
 // TestO17DeviceTokenAddress: an identity provider with a separate device token address is configurable, a standard one is discovered.
 func TestO17DeviceTokenAddress(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		mux := http.NewServeMux()
 		mux.Handle("/", p)
@@ -91,7 +91,7 @@ func TestDiscoverRefuses(t *testing.T) {
 // good after one poll that comes too soon.
 func TestO18JitterNeverLocksTheCode(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		p.lock = true
 		for range 44 {
@@ -124,7 +124,7 @@ func gapsOf(polls []time.Time) spread {
 // TestO19SlowDownAndGarbage: pending, slow_down, slow_down, 502 HTML, success: the gap grows by 5 s with each slow_down.
 func TestO19SlowDownAndGarbage(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		p.script = []func(http.ResponseWriter){
 			oauthError("authorization_pending"), oauthError("slow_down"), oauthError("slow_down"), badGateway, nil,
@@ -151,7 +151,7 @@ func TestO19SlowDownAndGarbage(t *testing.T) {
 
 func TestTimeoutsSlowThePollsDown(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		n := 0
 		hc := &http.Client{Transport: wired{p, func() time.Duration {
@@ -180,7 +180,7 @@ func TestO20PendingForEver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				p := newIDP()
 				p.script = []func(http.ResponseWriter){step}
 				began := time.Now()
@@ -200,7 +200,7 @@ func TestO20PendingForEver(t *testing.T) {
 
 func TestPollInFlightEndsWithTheCode(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		n := 0
 		hc := &http.Client{Transport: wired{p, func() time.Duration {
@@ -220,7 +220,7 @@ func TestPollInFlightEndsWithTheCode(t *testing.T) {
 // TestO21PKCEAndClientOnThePoll: a provider that requires both works.
 func TestO21PKCEAndClientOnThePoll(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		p.script = []func(http.ResponseWriter){oauthError("authorization_pending"), p.requiresPKCE}
 		if _, err := login.Device(t.Context(), p.provider(), prompted(overWire(p), nil)); err != nil {
@@ -238,7 +238,7 @@ func TestO21PKCEAndClientOnThePoll(t *testing.T) {
 
 func TestDevicePromptAndSession(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		at := p.provider()
 		at.Scopes, at.Resource = []string{"openid", "email"}, "https://mesh.example"
@@ -271,7 +271,7 @@ func TestDevicePromptAndSession(t *testing.T) {
 
 func TestDeviceBetterAuth(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		p.script = []func(http.ResponseWriter){oauthError("authorization_pending"), oauthError("slow_down"), nil}
 		s, err := login.Device(t.Context(), p.betterAuth(), prompted(overWire(p), nil))
@@ -322,7 +322,7 @@ func TestDeviceRefusals(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				p := newIDP()
 				p.script = []func(http.ResponseWriter){c.step}
 				_, err := login.Device(t.Context(), p.provider(), prompted(overWire(p), nil))
@@ -374,7 +374,7 @@ func TestDeviceAuthorizationRefusals(t *testing.T) {
 
 func TestDeviceEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		p.script = []func(http.ResponseWriter){oauthError("authorization_pending")}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

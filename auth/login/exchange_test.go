@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +20,7 @@ import (
 	"github.com/cotal-go/cotal/auth/bearer"
 	"github.com/cotal-go/cotal/auth/login"
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/secret/memstore"
 	"github.com/cotal-go/cotal/signer/signertest"
 	"github.com/cotal-go/cotal/trust"
@@ -331,7 +331,7 @@ func TestExchangeTriesAgain(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				e := newExchange(t)
 				e.script = c.script
 				began := time.Now()
@@ -346,7 +346,7 @@ func TestExchangeTriesAgain(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		e := newExchange(t)
 		e.script = slices.Repeat([]func(http.ResponseWriter){badGateway}, 100)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -370,7 +370,7 @@ func TestExchangeTriesAgain(t *testing.T) {
 
 func TestAnExchangeThatNeverAnswers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		hc := &http.Client{Transport: wired{newExchange(t), func() time.Duration { return time.Hour }}}
 		x, err := login.NewExchange(&login.ExchangeOptions{URL: meshURL, HTTP: hc})
 		if err != nil {
@@ -424,7 +424,7 @@ func TestAnswersThatAreNotUsed(t *testing.T) {
 // TestProofFollowsTheClockOfTheExchange: the clock of this machine is off; the second proof is dated by the answer to the first.
 func TestProofFollowsTheClockOfTheExchange(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		e := newExchange(t)
 		e.late = 10 * time.Minute
 		x := newClient(t, e)

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/login"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -147,7 +147,7 @@ func TestLostAndWrongKeys(t *testing.T) {
 
 func TestKeyringsThatDoNotWork(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, testKeyringsThatDoNotWork) // which also says that no goroutine is left once a keyring that hung has answered
+	faketime.Test(t, testKeyringsThatDoNotWork) // which also says that no goroutine is left once a keyring that hung has answered
 }
 
 func testKeyringsThatDoNotWork(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/login"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -36,7 +36,7 @@ func TestIDTokenIsRefreshedWhenItIsTime(t *testing.T) {
 	for _, shape := range []string{login.ShapeOIDC, login.ShapeBetterAuth} {
 		t.Run(shape, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				p := newIDP()
 				at := p.provider()
 				if shape == login.ShapeBetterAuth {
@@ -88,7 +88,7 @@ func TestOnlyADefiniteAnswerEndsTheSession(t *testing.T) {
 	for _, shape := range []string{login.ShapeOIDC, login.ShapeBetterAuth} {
 		t.Run(shape, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				p := newIDP()
 				at := p.provider()
 				if shape == login.ShapeBetterAuth {
@@ -187,7 +187,7 @@ func TestARotatedTokenIsKeptThoughTheIDTokenIsNot(t *testing.T) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			for _, full := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
+				faketime.Test(t, func(t *testing.T) {
 					p := newIDP()
 					dir := t.TempDir()
 					kept := &broken{Sessions: files(t, dir)}
@@ -223,7 +223,7 @@ func TestARotatedTokenIsKeptThoughTheIDTokenIsNot(t *testing.T) {
 // TestOneRefreshInOneProcess: many callers at once, one refresh; when it fails, all are told by one question.
 func TestOneRefreshInOneProcess(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		src, _ := source(t, p, p.provider(), time.Second)
 		p.hold = func() { time.Sleep(time.Second) }
@@ -267,7 +267,7 @@ func TestOneRefreshInOneProcess(t *testing.T) {
 // TestARefreshThatWasBegunIsKept: the caller gives up while the provider rotates the token; the new one is kept all the same.
 func TestARefreshThatWasBegunIsKept(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		src, kept := source(t, p, p.provider(), time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -320,7 +320,7 @@ func diskFull(t *testing.T, p *idp) (*login.Source, *broken) {
 // TestATokenThatCouldNotBeKeptIsNotLost: the disk is full when the provider rotates the refresh token.
 func TestATokenThatCouldNotBeKeptIsNotLost(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		src, kept := diskFull(t, p)
 		for range 3 {
@@ -343,7 +343,7 @@ func TestATokenThatCouldNotBeKeptIsNotLost(t *testing.T) {
 // TestWhatAnotherProcessKeptIsNewer: this one could not keep what a refresh gave it, and meanwhile another one kept the tokens of a later refresh.
 func TestWhatAnotherProcessKeptIsNewer(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		src, kept := diskFull(t, p)
 		if _, _, err := src.IDToken(t.Context()); err != nil {
@@ -372,7 +372,7 @@ func TestWhatAnotherProcessKeptIsNewer(t *testing.T) {
 // TestSigningInMeanwhileIsNotUndone: while a refresh is told that the session is over, somebody signs in anew.
 func TestSigningInMeanwhileIsNotUndone(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := newIDP()
 		src, kept := source(t, p, p.provider(), time.Second)
 		p.ended = true

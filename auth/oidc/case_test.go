@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/cotal-go/cotal/auth/oidc"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 )
 
@@ -83,7 +83,7 @@ func withKey(kid string, alg string, key any) string {
 // gone.
 func TestO3RotationCostsOneFetch(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, _, p := newLogin().mesh(t)
 		try := func(kid string, key any) error {
 			_, err := v.Verify(t.Context(), withKey(kid, "RS256", key))
@@ -124,7 +124,7 @@ func TestO3RotationCostsOneFetch(t *testing.T) {
 // TestO4RandomKeyIDsDoNotFlood: a thousand key ids that do not exist, within ten seconds, cost two reads, and logins go on.
 func TestO4RandomKeyIDsDoNotFlood(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, set, p := newLogin().mesh(t)
 		good := newLogin().token()
 		forged := make([]string, 1000)
@@ -291,7 +291,7 @@ func TestO9AudienceForms(t *testing.T) {
 // TestO11LeewayIsAMinute: two minutes after the end is too late.
 func TestO11LeewayIsAMinute(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		l := newLogin()
 		v, _, _ := l.mesh(t)
 		token := l.token()

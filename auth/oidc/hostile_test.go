@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/oidc"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 )
 
@@ -212,7 +212,7 @@ func TestHostileTimes(t *testing.T) {
 		{"fractions", func(l *login) { l.claims["exp"] = float64(time.Now().Unix()) + 0.5 }, at("exp", -time.Hour), trust.ReasonMalformed},
 	} {
 		t.Run(p.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				// iat is early enough for an exp in the past not to come before it.
 				fresh := func() *login {
 					l := newLogin()
@@ -422,7 +422,7 @@ func TestHostileProviders(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				v, set, p := newLogin().mesh(t)
 				p.answers(tc.answer)
 				began := time.Now()

@@ -16,6 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/cotal-go/cotal/auth/oidc"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -23,7 +24,7 @@ import (
 // TestKeySetSharesOneRead: a hundred first logins are one read, and a caller that gives up takes nobody with it.
 func TestKeySetSharesOneRead(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, _, p := newLogin().mesh(t)
 		p.answers(func(req *http.Request) (*http.Response, error) {
 			select {
@@ -78,7 +79,7 @@ func TestKeySetAge(t *testing.T) {
 		{"max-age=-1", oidc.MinFresh},
 		{"max-age", oidc.MinFresh},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			v, set, p := newLogin().mesh(t)
 			p.header = http.Header{"Cache-Control": {tc.header}}
 			try := func() {
@@ -116,7 +117,7 @@ func TestKeySetAge(t *testing.T) {
 // TestKeySetBodies: a body that trickles is cut off like an answer that does not come.
 func TestKeySetBodies(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, _, p := newLogin().mesh(t)
 		p.answers(func(req *http.Request) (*http.Response, error) {
 			r := reply(200, "application/json", "", nil)
@@ -147,7 +148,7 @@ func (t trickle) Read(b []byte) (int, error) {
 // TestKeySetClose: closing ends a read that hangs, waits for it, and leaves what is known in use.
 func TestKeySetClose(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, set, p := newLogin().mesh(t)
 		c, err := v.Verify(t.Context(), token2())
 		accepted(t, c, err)
@@ -197,7 +198,7 @@ func TestKeySetRefusesAddresses(t *testing.T) {
 // TestKeySetLogsTheTurns: one line when reading begins to fail, one when it works again.
 func TestKeySetLogsTheTurns(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := &provider{set: newLogin().set}
 		set := oidc.NewKeySet(jwksURI, &oidc.KeySetOptions{HTTP: p.client(), Log: slog.New(slog.NewTextHandler(&out, nil))})

@@ -3,10 +3,10 @@ package oidc_test
 import (
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cotal-go/cotal/auth/oidc"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/trust"
 )
 
@@ -14,7 +14,7 @@ import (
 // after it is back works.
 func TestO28OutageFailsFast(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, set, p := newLogin().mesh(t)
 		p.answers(hangs)
 		token := newLogin().token()
@@ -68,7 +68,7 @@ func token2() string { return newLogin().token() }
 // read a minute: it works with the first try after the pause.
 func TestO28NewKeyAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, _, p := newLogin().mesh(t)
 		c, err := v.Verify(t.Context(), token2())
 		accepted(t, c, err)
@@ -87,7 +87,7 @@ func TestO28NewKeyAfterAnOutage(t *testing.T) {
 // state shows it.
 func TestO28OutageKeepsTheLastGoodSet(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		v, set, p := newLogin().mesh(t)
 		c, err := v.Verify(t.Context(), newLogin().token())
 		accepted(t, c, err)

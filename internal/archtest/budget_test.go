@@ -81,13 +81,21 @@ func TestObserverIsSmall(t *testing.T) {
 	}
 }
 
-// TestTestsDoNotSleep refuses time.Sleep in the tests of a package that has no synctest bubble. In one that has, a sleep
+// TestTestsDoNotSleep refuses time.Sleep in the tests of a package that opens no bubble, and bubbles opened past internal/faketime. In one that has, a sleep
 // is fake; that each sleep is inside a bubble is for review.
 func TestTestsDoNotSleep(t *testing.T) {
 	bubbles := map[string]bool{}
 	for _, s := range sources(t) {
-		if s.Test && (importsPath(s.File, "testing/synctest") || opensBubble(s.File)) {
+		if s.Test && opensBubble(s.File) {
 			bubbles[s.Dir] = true
+		}
+		if importsPath(s.File, "testing/synctest") && s.Dir != "internal/faketime" {
+			ast.Inspect(s.File, func(n ast.Node) bool {
+				if e, ok := n.(*ast.SelectorExpr); ok && isSelector(e, "synctest", "Test") {
+					t.Errorf("%s: synctest.Test can crash under the race detector: use faketime.Test", s.at(n))
+				}
+				return true
+			})
 		}
 	}
 	for _, s := range sources(t) {
@@ -96,18 +104,18 @@ func TestTestsDoNotSleep(t *testing.T) {
 		}
 		ast.Inspect(s.File, func(n ast.Node) bool {
 			if e, ok := n.(*ast.SelectorExpr); ok && isSelector(e, "time", "Sleep") {
-				t.Errorf("%s: time.Sleep in a test: use testing/synctest or wait for the event", s.at(n))
+				t.Errorf("%s: time.Sleep in a test: use internal/faketime or wait for the event", s.at(n))
 			}
 			return true
 		})
 	}
 }
 
-// opensBubble reports whether the file makes a bubble through cotaltest.
+// opensBubble reports whether the file makes a bubble.
 func opensBubble(f *ast.File) bool {
 	found := false
 	ast.Inspect(f, func(n ast.Node) bool {
-		if e, ok := n.(*ast.SelectorExpr); ok && isSelector(e, "cotaltest", "Bubble") {
+		if e, ok := n.(*ast.SelectorExpr); ok && (isSelector(e, "cotaltest", "Bubble") || isSelector(e, "faketime", "Test")) {
 			found = true
 		}
 		return !found

@@ -57,6 +57,7 @@ var layers = map[string]int{
 	"internal/buildinfo":  0,
 	"internal/logkey":     0,
 	"internal/still":      0,
+	"internal/faketime":   0,
 	"internal/near":       0,
 	"internal/atomicfile": 0,
 	"internal/plainfile":  0,

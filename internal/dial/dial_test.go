@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/internal/dial"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // refusing is a broker in this process that lets nobody back in, and counts the connections that are open.
@@ -58,7 +59,7 @@ func (r *refusing) InProcessConn() (net.Conn, error) {
 
 // TestRefusedAttemptsLeaveNoConnection: whoever the broker does not let back in tries for ever, and holds one connection.
 func TestRefusedAttemptsLeaveNoConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		r := &refusing{}
 		nc, err := dial.Connect(t.Context(), dial.Options{InProcess: r, Name: "test"})
 		if err != nil {

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
@@ -16,7 +16,7 @@ import (
 // TestAgentsMayUseAPartOfTheRevocations: agents are refused at three quarters, everybody else is revoked up to the limit, and both
 // refusals say when there is room again.
 func TestAgentsMayUseAPartOfTheRevocations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		a, _ := withSpace(t)
 		ctx, began := t.Context(), time.Now()
 		revoke := func(n int, life time.Duration) error {

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/secret/filestore"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
@@ -166,7 +166,7 @@ func TestRevokeAtTheBroker(t *testing.T) {
 }
 
 func TestRevokeAllUsers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		a, _ := withSpace(t)
 		user(t, a)
 		rec, err := a.Revoke(t.Context(), lab, mint.Revocation{UserKey: trust.AllUsers})
@@ -183,7 +183,7 @@ func TestRevokeAllUsers(t *testing.T) {
 }
 
 func TestRevocationsArePruned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		a, _ := withSpace(t)
 		revoke := func(life time.Duration) int {
 			t.Helper()

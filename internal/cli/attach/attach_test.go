@@ -13,6 +13,7 @@ import (
 
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/internal/term"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -128,7 +129,7 @@ var aSnapshot = endpoint.SessionEvent{Kind: endpoint.SessionSnapshot, Cols: 10, 
 
 // TestPipedInputWaits pipes while the connection is lost, which no event has told yet: it is sent when the terminal is there again.
 func TestPipedInputWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var got []string
 		down := true
 		events, ended := piped(t, far{input: func(p []byte) error {
@@ -168,7 +169,7 @@ func TestPipedInputIsNotLostSilently(t *testing.T) {
 		"silent":  {func(ev chan endpoint.SessionEvent) { close(ev) }, wire.CodeDeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				events, ended := piped(t, far{input: func([]byte) error { return nil }}, false, "one", "two")
 				events <- aSnapshot
 				synctest.Wait()
@@ -198,7 +199,7 @@ func TestPipedInputKeepsPace(t *testing.T) {
 		"stays":  {true, endpoint.SessionEvent{Kind: endpoint.SessionEnded, Exit: &wire.SessionExit{}}, io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				sent, most := 0, 0
 				events, ended := piped(t, far{paced: true, input: func(p []byte) error {
 					sent += len(p)
@@ -247,7 +248,7 @@ func TestPipedInputThatIsKnownToBeWritten(t *testing.T) {
 		"none": {0, wire.CodeDeadlineExceeded, "the last 6 of the 6 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				events, ended := piped(t, far{paced: true, input: func([]byte) error { return nil }}, true, "one", "two")
 				events <- aSnapshot
 				synctest.Wait()
@@ -307,7 +308,7 @@ func TestPipedInputThatNobodyTellsOf(t *testing.T) {
 
 // TestPipedInputIsHeldBeforeTheEnd has the end of the pipe come while its last piece waits for a connection.
 func TestPipedInputIsHeldBeforeTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		got := ""
 		events, ended := piped(t, far{paced: true, input: func(p []byte) error {
 			if string(p) == "two" && !strings.HasSuffix(got, "-") {

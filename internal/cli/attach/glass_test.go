@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/faketime"
 	"github.com/cotal-go/cotal/internal/term"
 )
 
@@ -172,7 +173,7 @@ func overlaid(s *term.Screen) term.Grid {
 // TestANoteGoes shows for a moment that what was typed did not reach the agent, and nothing of it afterwards. What the program has saved
 // of its cursor stays.
 func TestANoteGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		p := person{term.New(20, 3)}
 		con := &console{failed: make(chan error, 1), glass: newGlass(p, 20, 3)}
 		con.show = con.glass

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -15,6 +14,7 @@ import (
 	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/mcp"
+	"github.com/cotal-go/cotal/internal/faketime"
 )
 
 // TestInputOfAFile asks by an input that ends at once: all of it is done and answered, and the command ends.
@@ -74,7 +74,7 @@ func TestAnswersThatDoNotCome(t *testing.T) {
 		"listening": {listens, func(func(), sdk.Connection) {}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				in := io.NopCloser(strings.NewReader(c.in))
