@@ -32,8 +32,9 @@ var natsServer = sync.OnceValues(func() (string, error) {
 		name += ".exe"
 	}
 	program := filepath.Join(scratch, name)
-	out, err := exec.Command("go", "build", "-o", program, "github.com/nats-io/nats-server/v2").CombinedOutput()
-	if err != nil {
+	cmd := exec.Command("go", "build", "-o", program, "github.com/nats-io/nats-server/v2")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build nats-server: %w\n%s", err, out)
 	}
 	return program, nil

@@ -25,7 +25,9 @@ const wantToolChecks = 32
 func build(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "cotal")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/cotal-go/cotal/cmd/cotal").CombinedOutput(); err != nil {
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/cotal-go/cotal/cmd/cotal")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0") // as it is shipped
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build cotal: %v\n%s", err, out)
 	}
 	return bin

@@ -39,7 +39,9 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	program = filepath.Join(dir, "cotal")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/cotal-go/cotal/cmd/cotal").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", program, "github.com/cotal-go/cotal/cmd/cotal")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0") // as it is shipped
+	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build cotal: %v\n%s", err, out)
 		return 1
 	}

@@ -65,7 +65,7 @@ func TestObserverIsSmall(t *testing.T) {
 		t.Fatalf("the example whose size is promised is missing: %v", err)
 	}
 	bin := filepath.Join(t.TempDir(), "observer")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "./examples/observer")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, "./examples/observer")
 	cmd.Dir = top
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
