@@ -12,7 +12,7 @@ import (
 // TestDueTimers has goroutines meet timers that are due at the same time. In synctest.Test it ends the process under the race
 // detector; when it no longer does, this package can go.
 func TestDueTimers(t *testing.T) {
-	for range 5 {
+	for range 50 {
 		faketime.Test(t, func(*testing.T) {
 			var wg sync.WaitGroup
 			for range 4 {
