@@ -265,7 +265,10 @@ func (a *agent) start(t *testing.T) *terminal {
 	if err := connector.Write(a.req.Dir, l.Files); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": a.home, "PATH": os.Getenv("PATH")}
+	env := map[string]string{
+		"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": a.home, "PATH": os.Getenv("PATH"),
+		"GORACE": "atexit_sleep_ms=10", // hooks built with the race detector otherwise end a second late
+	}
 	for _, name := range l.PassEnv {
 		if v := a.getenv(name); v != "" {
 			env[name] = v

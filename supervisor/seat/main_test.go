@@ -43,8 +43,9 @@ func self(t testing.TB) string {
 	return exe
 }
 
+// environment is that of agents. Those built with the race detector otherwise end a second late.
 func environment() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TERM=xterm-256color", "LANG=C.UTF-8"}
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TERM=xterm-256color", "LANG=C.UTF-8", "GORACE=atexit_sleep_ms=10"}
 }
 
 // options are for a seat in a fresh folder whose agent is argv.
