@@ -44,7 +44,7 @@ func Deploy(ctx context.Context, e *command.Env, t *Team, o Options) error {
 		return err
 	}
 	defer w.close()
-	d := &deploy{work: w, team: t, opts: o, tally: Result{V: command.V1, Event: "deployed", Deploy: manifest.DeployID(t.path), File: t.path}}
+	d := &deploy{work: w, team: t, opts: o, tally: Result{V: command.V1, Event: "deployed", Deploy: w.id, File: w.path}}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
@@ -71,21 +71,18 @@ func Deploy(ctx context.Context, e *command.Env, t *Team, o Options) error {
 
 // prepare joins the space, begins the ledger and resolves the agent files.
 func (d *deploy) prepare(ctx context.Context) error {
-	dir, local, err := home(d.target)
-	if err != nil {
-		return err
-	}
 	if d.ledger == nil {
-		d.ledger = manifest.NewLedger(d.team.path, d.target.Space(), time.Now().UnixMilli())
+		d.ledger = manifest.NewLedger(d.path, d.target.Space(), time.Now().UnixMilli())
 	}
 	if d.ledger.Space != d.target.Space() {
 		err := wire.Errorf(wire.CodeConflict, "deploy %q was made in space %q, and this is for %q; nothing was done", d.ledger.ID, d.ledger.Space, d.target.Space())
 		return command.Hint(err, "take it down there first: cotal down -f "+command.Quote(d.team.File)+" --space "+string(d.ledger.Space))
 	}
-	if err := d.team.resolve(ctx, dir, local, nil); !errors.Is(err, wire.ErrNotFound) && err != nil {
+	if err := d.team.resolve(ctx, d.dir, d.local, nil); !errors.Is(err, wire.ErrNotFound) && err != nil {
 		return err
 	}
 	agents := len(d.team.Agents)+len(d.ledger.Agents) > 0
+	var err error
 	if d.in, err = d.join(ctx, len(d.team.Channels)+len(d.ledger.Channels) > 0, agents); err != nil {
 		return err
 	}
@@ -93,7 +90,7 @@ func (d *deploy) prepare(ctx context.Context) error {
 		return nil
 	}
 	if _, err = census(ctx, d.in.manager, d.opts.Begun); err == nil {
-		err = d.team.resolve(ctx, dir, local, d.in.persona)
+		err = d.team.resolve(ctx, d.dir, d.local, d.in.persona)
 	}
 	if err != nil {
 		d.in.leave()

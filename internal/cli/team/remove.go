@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/cotal-go/cotal/internal/cli/command"
@@ -40,17 +41,13 @@ func Remove(ctx context.Context, e *command.Env, file string, dry bool) error {
 	}
 	defer w.close()
 	if w.ledger == nil {
-		return w.nothing(path, file)
+		return w.nothing(file)
 	}
 	if w.ledger.Space != w.target.Space() {
 		err := wire.Errorf(wire.CodeConflict, "deploy %q was made in space %q, not %q; nothing was done", w.ledger.ID, w.ledger.Space, w.target.Space())
 		return command.Hint(err, "name it: --space "+string(w.ledger.Space))
 	}
-	dir, _, err := home(w.target)
-	if err != nil {
-		return err
-	}
-	r := &removal{work: w, store: persona.Open(dir + string(os.PathSeparator) + persona.Folder)}
+	r := &removal{work: w, store: persona.Open(filepath.Join(w.dir, persona.Folder))}
 	if r.in, err = w.join(ctx, len(w.ledger.Channels) > 0, len(w.ledger.Agents) > 0); err != nil {
 		return err
 	}
@@ -67,13 +64,13 @@ func Remove(ctx context.Context, e *command.Env, file string, dry bool) error {
 }
 
 // nothing answers for a file of which nothing was made.
-func (w *work) nothing(path, file string) error {
-	if _, err := os.Stat(path); err != nil {
+func (w *work) nothing(file string) error {
+	if _, err := os.Stat(w.path); err != nil {
 		err := wire.Errorf(wire.CodeNotFound, "nothing was deployed from %q, and there is no such file", file)
 		return command.Hint(err, w.others()...)
 	}
 	w.env.Note("nothing was deployed from %s; nothing to take down", command.Safe(file))
-	res := Result{V: command.V1, Event: "removed", Deploy: manifest.DeployID(path), File: path, Ledger: w.ledgers.Dir()}
+	res := Result{V: command.V1, Event: "removed", Deploy: w.id, File: w.path, Ledger: w.ledgers.Dir()}
 	return w.env.Each(res, func(*command.Printer) {})
 }
 
@@ -228,7 +225,7 @@ func (r *removal) files(ctx context.Context, dry bool) {
 
 func (r *removal) end(file string, dry bool) error {
 	res := Result{
-		V: command.V1, Event: "removed", Deploy: r.ledger.ID, File: r.ledger.File, Space: r.ledger.Space, Ledger: r.ledgers.Dir(),
+		V: command.V1, Event: "removed", Deploy: r.ledger.ID, File: r.path, Space: r.ledger.Space, Ledger: r.ledgers.Dir(),
 		Channels: len(r.ledger.Channels), Agents: len(r.ledger.Agents), Failed: r.failed,
 	}
 	if dry {

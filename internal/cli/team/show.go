@@ -174,27 +174,23 @@ func DryRun(ctx context.Context, e *command.Env, t *Team, o Options) error {
 		return err
 	}
 	defer w.close()
-	dir, local, err := home(w.target)
-	if err != nil {
-		return err
-	}
-	res := DryResult{V: command.V1, Event: "plan", Deploy: manifest.DeployID(t.path), File: t.path, Space: w.target.Space()}
+	res := DryResult{V: command.V1, Event: "plan", Deploy: w.id, File: w.path, Space: w.target.Space()}
 	if w.ledger == nil {
-		w.ledger = manifest.NewLedger(t.path, w.target.Space(), 0)
+		w.ledger = manifest.NewLedger(w.path, w.target.Space(), 0)
 	}
-	now, err := w.now(ctx, t, dir, local)
+	now, err := w.now(ctx, t)
 	switch {
 	case err == nil:
 		res.Running = true
 	case errors.Is(err, wire.ErrUnavailable):
-		if err := t.resolve(ctx, dir, local, nil); err != nil {
+		if err := t.resolve(ctx, w.dir, w.local, nil); err != nil {
 			return err
 		}
 	default:
 		return err
 	}
 	res.Steps, res.Access = t.plan(w.ledger, now, o), t.graph()
-	if local {
+	if w.local {
 		res.Missing = missing(res.Steps, res.Access.Agents)
 	}
 	if err := e.Print(res, res.human); err != nil {
@@ -204,7 +200,7 @@ func DryRun(ctx context.Context, e *command.Env, t *Team, o Options) error {
 }
 
 // now is what there is.
-func (w *work) now(ctx context.Context, t *Team, dir string, local bool) (manifest.Current, error) {
+func (w *work) now(ctx context.Context, t *Team) (manifest.Current, error) {
 	if err := w.target.Running(); err != nil {
 		return manifest.Current{}, err
 	}
@@ -215,7 +211,7 @@ func (w *work) now(ctx context.Context, t *Team, dir string, local bool) (manife
 	defer in.leave()
 	now, err := w.look(ctx, in, false)
 	if err == nil && in.manager != nil {
-		err = t.resolve(ctx, dir, local, in.persona)
+		err = t.resolve(ctx, w.dir, w.local, in.persona)
 	}
 	return now, err
 }

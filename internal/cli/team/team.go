@@ -175,6 +175,10 @@ func home(t *target.Target) (dir string, local bool, err error) {
 type work struct {
 	env     *command.Env
 	target  *target.Target
+	path    string // of the team file, absolute
+	dir     string // holds agent files and ledgers, see home
+	local   bool
+	id      string // of the deploy
 	ledgers *manifest.Ledgers
 	ledger  *manifest.Ledger
 	release func()
@@ -186,30 +190,30 @@ func begin(e *command.Env, path string) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, _, err := home(t)
+	dir, local, err := home(t)
 	if err != nil {
 		t.Close()
 		return nil, err
 	}
-	w := &work{env: e, target: t, ledgers: manifest.OpenLedgers(filepath.Join(dir, manifest.LedgerFolder))}
-	if err := w.lock(path); err != nil {
+	w := &work{env: e, target: t, path: path, dir: dir, local: local, ledgers: manifest.OpenLedgers(filepath.Join(dir, manifest.LedgerFolder))}
+	if err := w.lock(); err != nil {
 		t.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (w *work) lock(path string) error {
-	id := manifest.DeployID(path)
-	release, ok, err := lock(w.ledgers.Dir(), id)
+func (w *work) lock() error {
+	w.id = manifest.DeployID(w.path)
+	release, ok, err := lock(w.ledgers.Dir(), w.id)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return command.Hint(wire.Errorf(wire.CodeConflict, "another command works at deploy %q; nothing was done", id), "wait until it has ended, and repeat")
+		return command.Hint(wire.Errorf(wire.CodeConflict, "another command works at deploy %q; nothing was done", w.id), "wait until it has ended, and repeat")
 	}
 	w.release = release
-	w.ledger, err = w.ledgers.Load(id)
+	w.ledger, err = w.ledgers.Load(w.id)
 	if err != nil && !errors.Is(err, wire.ErrNotFound) {
 		w.release()
 		return command.Hint(err, "nothing was done; look at the file, and move it away if you did not write it")
