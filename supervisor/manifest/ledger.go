@@ -3,6 +3,7 @@ package manifest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,7 +23,7 @@ const (
 type Ledger struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// ID marks the agents of the deploy; it follows from File, the absolute path of the team file.
+	// ID marks the agents of the deploy; it follows from File, the name of the team file, see [FileName].
 	ID    string     `json:"id"`
 	File  string     `json:"file"`
 	Space wire.Space `json:"space"`
@@ -60,9 +61,32 @@ type LedgerFile struct {
 	SHA256  string `json:"sha256"`
 }
 
-// DeployID is the id of the deploy of a team file, by its absolute path: the name of the file and eight hex digits.
-func DeployID(path string) string {
-	base := filepath.Base(path)
+// FileName is how a ledger names a team file: by where it lies below the folder of the project, with slashes, so that a project that was
+// moved has its deploys. A file elsewhere, and any where root is empty, is named by its absolute path; builds before named all files so.
+func FileName(root, path string) string {
+	rel, err := filepath.Rel(root, path)
+	if root == "" || err != nil || !filepath.IsLocal(rel) {
+		return path
+	}
+	return filepath.ToSlash(rel)
+}
+
+// Path is the absolute path of the team file.
+func (l *Ledger) Path(root string) string {
+	if filepath.IsAbs(l.File) {
+		return l.File
+	}
+	return filepath.Join(root, filepath.FromSlash(l.File))
+}
+
+// isFileName reports whether FileName can have returned it.
+func isFileName(s string) bool {
+	return filepath.IsAbs(s) || filepath.IsLocal(filepath.FromSlash(s)) && path.Clean(s) == s && s != "."
+}
+
+// DeployID is the id of the deploy of a team file, by its [FileName]: the name of the file and eight hex digits.
+func DeployID(file string) string {
+	base := filepath.Base(file)
 	base = strings.TrimSuffix(base, filepath.Ext(base))
 	const most = 40
 	name := strings.Map(func(r rune) rune {
@@ -77,7 +101,7 @@ func DeployID(path string) string {
 	if name == "" {
 		name = "team"
 	}
-	return name + "-" + hash(path)[:8]
+	return name + "-" + hash(file)[:8]
 }
 
 func hash(s string) string {
@@ -85,10 +109,10 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// NewLedger begins the deploy of a team file. Now is ms since 1970.
-func NewLedger(path string, space wire.Space, now int64) *Ledger {
+// NewLedger begins the deploy of a team file, by its [FileName]. Now is ms since 1970.
+func NewLedger(file string, space wire.Space, now int64) *Ledger {
 	return &Ledger{
-		APIVersion: LedgerVersion, Kind: LedgerKind, ID: DeployID(path), File: path, Space: space, Run: string(wire.NewUID()), Created: now,
+		APIVersion: LedgerVersion, Kind: LedgerKind, ID: DeployID(file), File: file, Space: space, Run: string(wire.NewUID()), Created: now,
 		Channels: []LedgerChannel{}, Agents: []LedgerAgent{}, Files: []LedgerFile{},
 	}
 }
@@ -146,7 +170,7 @@ func (l *Ledger) validate(id string) error {
 	switch {
 	case l.APIVersion != LedgerVersion || l.Kind != LedgerKind:
 		return bad("it is not a ledger of %s", LedgerVersion)
-	case l.ID != id || !filepath.IsAbs(l.File) || DeployID(l.File) != l.ID:
+	case l.ID != id || !isFileName(l.File) || DeployID(l.File) != l.ID:
 		return bad("it is the ledger of something else")
 	case l.Space.Validate() != nil, wire.UID(l.Run).Validate() != nil:
 		return bad("its space or run cannot be")

@@ -83,6 +83,7 @@ func TestLedgersAreNotTrusted(t *testing.T) {
 		"another deploy":         func(m map[string]any) { m["id"] = "other-00000000" },
 		"another file":           func(m map[string]any) { m["file"] = filepath.Join(dir, "other.yaml") },
 		"a relative file":        func(m map[string]any) { m["file"] = "cotal.yaml" },
+		"a file outside":         func(m map[string]any) { m["file"] = "../cotal.yaml"; m["id"] = manifest.DeployID("../cotal.yaml") },
 		"no space":               func(m map[string]any) { m["space"] = "a b" },
 		"a run of its own":       func(m map[string]any) { m["run"] = "x" },
 		"an unknown key":         func(m map[string]any) { m["more"] = 1 },
@@ -225,6 +226,72 @@ func TestDeployID(t *testing.T) {
 	}
 	if manifest.DeployID("/a/cotal.yaml") == manifest.DeployID("/b/cotal.yaml") {
 		t.Error("two files have one deploy")
+	}
+}
+
+// A team file in a project is named by where it lies there, so that the project may be moved; its ledger is as good as one of a build before,
+// which names the file by its path.
+func TestFileName(t *testing.T) {
+	root := filepath.Dir(file(t))
+	for path, want := range map[string]string{
+		file(t): "cotal.yaml", filepath.Join(root, "teams", "a b.yaml"): "teams/a b.yaml", filepath.Join(root, "..a", "t.yaml"): "..a/t.yaml",
+		filepath.Dir(root): filepath.Dir(root), root + "-other": root + "-other",
+	} {
+		got := manifest.FileName(root, path)
+		if got != want {
+			t.Errorf("FileName(%q) = %q, want %q", path, got, want)
+		}
+		if back := (&manifest.Ledger{File: got}).Path(root); back != path {
+			t.Errorf("Path of %q = %q, want %q", got, back, path)
+		}
+		if l := deployed(got); manifest.OpenLedgers(t.TempDir()).Save(l) != nil {
+			t.Errorf("a ledger of %q is refused", got)
+		}
+	}
+	if got := manifest.FileName("", file(t)); got != file(t) {
+		t.Errorf("without a project: %q", got)
+	}
+	for _, bad := range []string{"", ".", "..", "../t.yaml", "a/../../t.yaml", "a/../t.yaml", "./t.yaml", "a//t.yaml"} {
+		if manifest.OpenLedgers(t.TempDir()).Save(deployed(bad)) == nil {
+			t.Errorf("a ledger of %q is written", bad)
+		}
+	}
+}
+
+// A team that was moved is as it was: the folder of an agent counts as the file has it. What a build before wrote is not otherwise for that.
+func TestDigestOfATeamThatWasMoved(t *testing.T) {
+	team, err := manifest.Parse("t.yaml", []byte(head+"agents: {a: {persona: p, cwd: work}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(folder string) manifest.Agent {
+		a := team.Agents[0]
+		a.Folder = folder
+		return a
+	}
+	old := team.Agents[0]
+	old.Cwd = "/old/work"
+	moved := at("/new/work")
+	if got := moved.Request("", "").Cwd; got != "/new/work" {
+		t.Errorf("it is to work in %q", got)
+	}
+	l := manifest.NewLedger("t.yaml", "main", 1)
+	for name, tc := range map[string]struct {
+		made manifest.Agent
+		now  manifest.Agent
+		do   manifest.Action
+	}{
+		"moved": {at("/old/work"), moved, manifest.Keep}, "earlier_build": {old, at("/old/work"), manifest.Keep}, "earlier_build_moved": {old, moved, manifest.Stale},
+		"another_folder": {func() manifest.Agent { a := at("/old/other"); a.Cwd = "other"; return a }(), at("/old/work"), manifest.Stale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := manifest.LedgerAgent{Name: "a", Try: 1, RequestID: l.RequestID("a", 1), Digest: tc.made.Digest(nil), Principal: "local.a", UID: uid}
+			l.Agents = []manifest.LedgerAgent{e}
+			here := manifest.Current{Agents: []wire.AgentStatus{{Principal: e.Principal, UID: uid, Deploy: l.ID, RequestID: e.RequestID, State: wire.AgentReady}}}
+			if s := (manifest.Team{Agents: []manifest.Agent{tc.now}}).Plan(l, here, nil); s[0].Do != tc.do {
+				t.Errorf("plan = %+v, want %s", s[0], tc.do)
+			}
+		})
 	}
 }
 

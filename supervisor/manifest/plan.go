@@ -59,7 +59,7 @@ func (t Team) Plan(l *Ledger, now Current, files map[string][]byte) []Step {
 	}
 	for i := range t.Agents {
 		a := &t.Agents[i]
-		out = append(out, planAgent(a, a.Digest(files[a.Name]), l, now))
+		out = append(out, planAgent(a, files[a.Name], l, now))
 	}
 	return append(out, t.dropped(l, now)...)
 }
@@ -161,8 +161,8 @@ func same(a, b wire.ChannelConfig) bool {
 		a.Description == b.Description && a.Instructions == b.Instructions
 }
 
-func planAgent(a *Agent, digest string, l *Ledger, now Current) Step {
-	s := Step{Kind: KindAgent, Name: a.Name, Agent: a, Digest: digest, Do: Create}
+func planAgent(a *Agent, file []byte, l *Ledger, now Current) Step {
+	s := Step{Kind: KindAgent, Name: a.Name, Agent: a, Digest: a.Digest(file), Do: Create}
 	entry := l.Agent(a.Name)
 	var stranger *wire.AgentStatus
 	for i := range now.Agents {
@@ -176,7 +176,7 @@ func planAgent(a *Agent, digest string, l *Ledger, now Current) Step {
 	}
 	switch {
 	case s.Found != nil && !s.Found.Ended():
-		if s.Do = Keep; entry.Digest != digest {
+		if s.Do = Keep; !a.is(entry.Digest, file) {
 			s.Do, s.Why = Stale, "the file says it otherwise now"
 		}
 	case stranger != nil && stranger.Deploy == l.ID:

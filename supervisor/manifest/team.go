@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -56,7 +57,9 @@ type Agent struct {
 	// Persona is the agent file by name; File, when set, is the path of one that the entry names instead, as written there.
 	Persona, File                             string
 	Agent, Model, Variant, Role, Cwd, Restart string
-	Prompt                                    string
+	// Folder is Cwd made absolute by the caller; empty where that is to be asked for as it is in the file.
+	Folder string
+	Prompt string
 	// Capabilities is nil when the entry says nothing about them.
 	Capabilities []string
 	Env          map[string]string
@@ -64,17 +67,28 @@ type Agent struct {
 	Subscribe, AllowSubscribe, AllowPublish []string
 }
 
-// Request is what makes the agent, as a part of a deploy. Cwd is as in the file: the caller makes it absolute.
+// Request is what makes the agent, as a part of a deploy.
 func (a Agent) Request(deploy, requestID string) wire.SpawnRequest {
 	return wire.SpawnRequest{
 		RequestID: requestID, Deploy: deploy, Persona: a.Persona, Name: a.Name, Agent: a.Agent, Model: a.Model, Variant: a.Variant, Role: a.Role,
-		Cwd: a.Cwd, Prompt: a.Prompt, Restart: a.Restart, Env: maps.Clone(a.Env), Capabilities: slices.Clone(a.Capabilities),
+		Cwd: cmp.Or(a.Folder, a.Cwd), Prompt: a.Prompt, Restart: a.Restart, Env: maps.Clone(a.Env), Capabilities: slices.Clone(a.Capabilities),
 		Subscribe: slices.Clone(a.Subscribe), AllowSubscribe: slices.Clone(a.AllowSubscribe), AllowPublish: slices.Clone(a.AllowPublish),
 	}
 }
 
-// Digest changes when the agent would be another one: 64 hex digits over its request and the content of its agent file.
+// Digest changes when the agent would be another one: 64 hex digits over its request and the content of its agent file. The folder that it
+// works in counts as it stands in the file, so that a team which was moved is what it was.
 func (a Agent) Digest(persona []byte) string {
+	a.Folder = ""
+	return a.digest(persona)
+}
+
+// is reports whether a digest is that of the agent. In those of builds before, its folder counts with its absolute path.
+func (a Agent) is(digest string, persona []byte) bool {
+	return digest == a.Digest(persona) || digest == a.digest(persona)
+}
+
+func (a Agent) digest(persona []byte) string {
 	data, err := json.Marshal(a.Request("", ""))
 	if err != nil {
 		panic("manifest: " + err.Error()) // strings, maps and lists of them always encode

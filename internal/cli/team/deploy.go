@@ -54,7 +54,7 @@ func Deploy(ctx context.Context, e *command.Env, t *Team, o Options) error {
 		return err
 	}
 	steps := t.plan(d.ledger, now, o)
-	if err := refuse(steps, d.ledger.ID, t.File); err != nil {
+	if err := d.refuse(steps, t.File); err != nil {
 		return err
 	}
 	if err := d.putFiles(ctx); err != nil {
@@ -72,7 +72,7 @@ func Deploy(ctx context.Context, e *command.Env, t *Team, o Options) error {
 // prepare joins the space, begins the ledger and resolves the agent files.
 func (d *deploy) prepare(ctx context.Context) error {
 	if d.ledger == nil {
-		d.ledger = manifest.NewLedger(d.path, d.target.Space(), time.Now().UnixMilli())
+		d.ledger = manifest.NewLedger(d.file, d.target.Space(), time.Now().UnixMilli())
 	}
 	if d.ledger.Space != d.target.Space() {
 		err := wire.Errorf(wire.CodeConflict, "deploy %q was made in space %q, and this is for %q; nothing was done", d.ledger.ID, d.ledger.Space, d.target.Space())
@@ -100,14 +100,18 @@ func (d *deploy) prepare(ctx context.Context) error {
 }
 
 // refuse ends a deploy before it begins when a name is taken: half a team is of no use.
-func refuse(steps []manifest.Step, id, file string) error {
+func (w *work) refuse(steps []manifest.Step, file string) error {
 	for _, s := range steps {
 		if s.Kind != manifest.KindAgent || s.Do != manifest.Exists {
 			continue
 		}
-		err := wire.Errorf(wire.CodeConflict, "deploy %q: %s: %s; nothing was done", id, s.Name, s.Why)
+		err := wire.Errorf(wire.CodeConflict, "deploy %q: %s: %s; nothing was done", w.ledger.ID, s.Name, s.Why)
 		err.Outcome = wire.OutcomeNotExecuted
-		return command.Hint(err, "rename it in "+file+", or end the other: cotal stop "+target.AgentName(*s.Found))
+		hints := []string{"rename it in " + file + ", or end the other: cotal stop " + target.AgentName(*s.Found)}
+		if other, err := w.ledgers.Load(s.Found.Deploy); err == nil && other.ID != w.ledger.ID {
+			hints = append(hints, "or take down all of its deploy: cotal down -f "+command.Quote(other.Path(w.root)))
+		}
+		return command.Hint(err, hints...)
 	}
 	return nil
 }

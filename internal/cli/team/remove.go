@@ -66,15 +66,23 @@ func Remove(ctx context.Context, e *command.Env, file string, dry bool) error {
 // nothing answers for a file of which nothing was made.
 func (w *work) nothing(file string) error {
 	if _, err := os.Stat(w.path); err != nil {
-		err := wire.Errorf(wire.CodeNotFound, "nothing was deployed from %q, and there is no such file", file)
-		return command.Hint(err, w.others()...)
+		var hints []string
+		for _, path := range w.others() {
+			hints = append(hints, "this is deployed: cotal down -f "+command.Quote(path))
+		}
+		return command.Hint(wire.Errorf(wire.CodeNotFound, "nothing was deployed from %q, and there is no such file", file), hints...)
 	}
 	w.env.Note("nothing was deployed from %s; nothing to take down", command.Safe(file))
+	for _, path := range w.others() {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) { // as of a project that was moved since an earlier build deployed it
+			w.env.Note("this is deployed, and its file is gone: cotal down -f %s", command.Safe(command.Quote(path)))
+		}
+	}
 	res := Result{V: command.V1, Event: "removed", Deploy: w.id, File: w.path, Ledger: w.ledgers.Dir()}
 	return w.env.Each(res, func(*command.Printer) {})
 }
 
-// others names the deploys that there are.
+// others are the team files of the deploys that there are.
 func (w *work) others() []string {
 	all, err := w.ledgers.List()
 	if err != nil {
@@ -82,7 +90,7 @@ func (w *work) others() []string {
 	}
 	var out []string
 	for _, l := range all {
-		out = append(out, "this is deployed: "+l.File)
+		out = append(out, l.Path(w.root))
 	}
 	return out
 }

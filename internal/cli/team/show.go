@@ -176,7 +176,7 @@ func DryRun(ctx context.Context, e *command.Env, t *Team, o Options) error {
 	defer w.close()
 	res := DryResult{V: command.V1, Event: "plan", Deploy: w.id, File: w.path, Space: w.target.Space()}
 	if w.ledger == nil {
-		w.ledger = manifest.NewLedger(w.path, w.target.Space(), 0)
+		w.ledger = manifest.NewLedger(w.file, w.target.Space(), 0)
 	}
 	now, err := w.now(ctx, t)
 	switch {
@@ -196,7 +196,7 @@ func DryRun(ctx context.Context, e *command.Env, t *Team, o Options) error {
 	if err := e.Print(res, res.human); err != nil {
 		return err
 	}
-	return refuse(res.Steps, w.ledger.ID, t.File)
+	return w.refuse(res.Steps, t.File)
 }
 
 // now is what there is.

@@ -176,8 +176,10 @@ type work struct {
 	env     *command.Env
 	target  *target.Target
 	path    string // of the team file, absolute
+	file    string // how ledgers name it
 	dir     string // holds agent files and ledgers, see home
 	local   bool
+	root    string // folder of the project; empty for a mesh elsewhere
 	id      string // of the deploy
 	ledgers *manifest.Ledgers
 	ledger  *manifest.Ledger
@@ -196,6 +198,10 @@ func begin(e *command.Env, path string) (*work, error) {
 		return nil, err
 	}
 	w := &work{env: e, target: t, path: path, dir: dir, local: local, ledgers: manifest.OpenLedgers(filepath.Join(dir, manifest.LedgerFolder))}
+	if local {
+		w.root = filepath.Dir(dir)
+	}
+	w.file = manifest.FileName(w.root, path)
 	if err := w.lock(); err != nil {
 		t.Close()
 		return nil, err
@@ -203,19 +209,38 @@ func begin(e *command.Env, path string) (*work, error) {
 	return w, nil
 }
 
+// lock takes the lock of the deploy and reads its ledger. One of a build before has the path of its file also where that is in the project, and
+// goes on as it is; then there are two ids, both locked, so that such a build is kept out as well.
 func (w *work) lock() error {
-	w.id = manifest.DeployID(w.path)
-	release, ok, err := lock(w.ledgers.Dir(), w.id)
+	w.id, w.release = manifest.DeployID(w.file), func() {}
+	err := w.take(w.id)
+	if err == nil && w.file != w.path {
+		err = w.take(manifest.DeployID(w.path))
+	}
+	if err != nil {
+		w.release()
+	}
+	return err
+}
+
+// take takes the lock of one id, and the ledger if there is none yet.
+func (w *work) take(id string) error {
+	release, ok, err := lock(w.ledgers.Dir(), id)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return command.Hint(wire.Errorf(wire.CodeConflict, "another command works at deploy %q; nothing was done", w.id), "wait until it has ended, and repeat")
+		return command.Hint(wire.Errorf(wire.CodeConflict, "another command works at deploy %q; nothing was done", id), "wait until it has ended, and repeat")
 	}
-	w.release = release
-	w.ledger, err = w.ledgers.Load(w.id)
-	if err != nil && !errors.Is(err, wire.ErrNotFound) {
-		w.release()
+	before := w.release
+	w.release = func() { release(); before() }
+	if w.ledger != nil {
+		return nil
+	}
+	switch l, err := w.ledgers.Load(id); {
+	case err == nil:
+		w.ledger, w.id = l, id
+	case !errors.Is(err, wire.ErrNotFound):
 		return command.Hint(err, "nothing was done; look at the file, and move it away if you did not write it")
 	}
 	return nil
@@ -237,7 +262,7 @@ func (t *Team) resolve(ctx context.Context, dir string, local bool, there func(c
 	for i := range t.Agents {
 		a := &t.Agents[i]
 		if a.Cwd != "" && !filepath.IsAbs(a.Cwd) {
-			a.Cwd = filepath.Join(filepath.Dir(t.path), a.Cwd)
+			a.Folder = filepath.Join(filepath.Dir(t.path), a.Cwd)
 		}
 		p, err := t.agentFile(a)
 		if errors.Is(err, wire.ErrNotFound) && a.File == "" && there != nil {
