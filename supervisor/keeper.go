@@ -35,6 +35,7 @@ type Keeper struct {
 	relay    *relay.Relay
 	counts   counters
 	ender    SeatsEnder // nil when the seats are none
+	project  string     // that the host named; empty when the folder of the process stands for one
 
 	// spawnMu guards places, and is taken before mu.
 	spawnMu sync.Mutex
@@ -108,7 +109,7 @@ func NewKeeper(space wire.Space, opts *Options) (*Keeper, error) {
 	}
 	ender, _ := o.Seats.(SeatsEnder)
 	return &Keeper{
-		space: space, ender: ender, opts: o, instance: instance, log: o.Logger.With(logkey.Space, string(space)),
+		space: space, ender: ender, opts: o, project: opts.Project, instance: instance, log: o.Logger.With(logkey.Space, string(space)),
 		ready: make(chan struct{}), stopped: make(chan struct{}), work: make(chan func(context.Context)),
 		starts: make(chan struct{}, o.MaxStarts), asks: make(chan struct{}, maxAsks),
 		relay:  relay.New(nil, space, instance, &relay.Options{Logger: o.Logger}),
@@ -194,6 +195,7 @@ func (k *Keeper) load() ([]*agent, error) {
 			k.log.Error("agent not read; its folder is left as it is", logkey.UID, e.Name(), logkey.Error, err)
 			continue
 		}
+		k.relocate(&rec.Plan)
 		a := newAgent(k, dir, rec)
 		k.agents[rec.UID] = a
 		key := requestKey{rec.Asked, rec.RequestID}

@@ -73,3 +73,43 @@ func TestBrokerMoves(t *testing.T) {
 		}
 	})
 }
+
+// TestProjectMoves: an agent works where its folder is now, if that is in the project and the host names one. The folder of a process that
+// is another one next time is no project that was moved.
+func TestProjectMoves(t *testing.T) {
+	for name, tc := range map[string]struct{ named, moves bool }{"named": {named: true, moves: true}, "folder_of_the_process": {}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := t.TempDir(), t.TempDir()
+			for _, dir := range []string{a, b} {
+				if err := os.Mkdir(filepath.Join(dir, "work"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			faketime.Test(t, func(t *testing.T) {
+				project := func(o *supervisor.Options, dir string) {
+					t.Chdir(dir)
+					if o.Project = ""; tc.named {
+						o.Project = dir
+					}
+				}
+				s := newStand(t, func(o *supervisor.Options) { project(o, a) })
+				in, out := named("in"), named("out")
+				in.Cwd, out.Cwd = filepath.Join(a, "work"), t.TempDir()
+				inside, outside := s.spawn(t, operator, in).Agent, s.spawn(t, operator, out).Agent
+				s.stop()
+				project(&s.opts, b)
+				s.begin(t)
+				want := in.Cwd
+				if tc.moves {
+					want = filepath.Join(b, "work")
+				}
+				if got := s.see(t, inside.UID); got.Cwd != want || got.Principal != inside.Principal {
+					t.Errorf("it works in %q as %s, want %q as %s", got.Cwd, got.Principal, want, inside.Principal)
+				}
+				if got := s.see(t, outside.UID).Cwd; got != out.Cwd {
+					t.Errorf("one outside works in %q, want %q", got, out.Cwd)
+				}
+			})
+		})
+	}
+}

@@ -52,8 +52,8 @@ type Options struct {
 	Personas Personas
 	// Connectors start the hosts. Default connector.Builtin.
 	Connectors []connector.Connector
-	// Project is the folder that agents work in when nobody says otherwise, and that relative ones are below. Default the folder of
-	// the process.
+	// Project is the folder that agents work in when nobody says otherwise, and that relative ones are below. An agent that works in it is
+	// started again where it is then: the folder may be moved. Default the folder of the process, of which that does not hold.
 	Project string
 	// Environ is the environment, NAME=value each, of which agents get an allow-listed part; PassEnv are more names to pass on.
 	Environ []string

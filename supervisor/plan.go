@@ -102,6 +102,7 @@ func (k *Keeper) plan(r wire.SpawnRequest) (p *plan, fixed bool, restart string,
 		}
 	}
 	p.Cwd, err = k.folder(r.Cwd, file.Cwd)
+	p.Below = k.below(p.Cwd)
 	return p, r.Name != "", cmp.Or(r.Restart, file.Restart, RestartOnFailure), err
 }
 
@@ -140,4 +141,31 @@ func (k *Keeper) folder(asked, file string) (string, error) {
 		return "", wire.Errorf(wire.CodeBadRequest, "spawn: work in %q: %v", dir, fserr.Cause(err))
 	}
 	return filepath.Clean(dir), nil
+}
+
+// below is where a folder lies in the project of the host, with slashes; empty for elsewhere, and where the host named no project: the
+// folder of a process that happens to be another one next time says nothing of a move.
+func (k *Keeper) below(dir string) string {
+	if k.project == "" || dir == "" {
+		return ""
+	}
+	real, err := filepath.EvalSymlinks(dir) // a link may lead into the project
+	if err != nil {
+		real = dir
+	}
+	for _, at := range []string{dir, real} {
+		if rel, err := filepath.Rel(k.project, at); err == nil && filepath.IsLocal(rel) {
+			return filepath.ToSlash(rel)
+		}
+	}
+	return ""
+}
+
+// relocate has a plan of before work in its folder where the project is now. One of a build that did not note where in the project that is
+// works where it did.
+func (k *Keeper) relocate(p *plan) {
+	if rel := filepath.FromSlash(p.Below); k.project != "" && filepath.IsLocal(rel) {
+		p.Cwd = filepath.Join(k.project, rel)
+	}
+	p.Below = k.below(p.Cwd)
 }

@@ -62,14 +62,16 @@ type record struct {
 
 // plan is what an agent is started with: the agent file and the request, put together once.
 type plan struct {
-	Name           string            `json:"name"`
-	Persona        string            `json:"persona,omitempty"`
-	PersonaText    string            `json:"personaText,omitempty"`
-	Connector      string            `json:"connector"`
-	Model          string            `json:"model,omitempty"`
-	Variant        string            `json:"variant,omitempty"`
-	Role           string            `json:"role,omitempty"`
-	Cwd            string            `json:"cwd"`
+	Name        string `json:"name"`
+	Persona     string `json:"persona,omitempty"`
+	PersonaText string `json:"personaText,omitempty"`
+	Connector   string `json:"connector"`
+	Model       string `json:"model,omitempty"`
+	Variant     string `json:"variant,omitempty"`
+	Role        string `json:"role,omitempty"`
+	Cwd         string `json:"cwd"`
+	// Below is where Cwd lies in the project, with slashes, empty for elsewhere: a project that was moved has it at another path.
+	Below          string            `json:"below,omitempty"`
 	Prompt         string            `json:"prompt,omitempty"`
 	Command        []string          `json:"command,omitempty"`
 	Env            map[string]string `json:"env,omitempty"`
