@@ -70,11 +70,16 @@ func Replacing(steps []Step) []Step {
 		switch s := &steps[i]; {
 		case s.Do == Stale:
 			s.Do = Replace
-		case s.Do == Dropped && s.Kind == KindAgent && s.Found != nil && !s.Found.Ended():
+		case s.Surplus():
 			s.Do, s.Why = Remove, "it is no longer in the file"
 		}
 	}
 	return steps
+}
+
+// Surplus reports whether it is an agent that runs and is no longer in the file.
+func (s Step) Surplus() bool {
+	return s.Do == Dropped && s.Kind == KindAgent && s.Found != nil && !s.Found.Ended()
 }
 
 func planChannel(c *Channel, l *Ledger, now Current) Step {

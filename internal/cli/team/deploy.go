@@ -185,6 +185,9 @@ func (d *deploy) step(ctx context.Context, s manifest.Step) bool {
 		if ev.Agent = s.Found; s.Do == manifest.Stale {
 			d.tally.Stale++
 		}
+		if s.Surplus() {
+			d.tally.Dropped = append(d.tally.Dropped, s.Name)
+		}
 		if s.Do == manifest.Keep {
 			err = d.confirm(s)
 		}
@@ -368,7 +371,7 @@ func (d *deploy) settle(ctx context.Context) {
 func (d *deploy) end() error {
 	d.tally.Channels, d.tally.Agents, d.tally.Failed = len(d.ledger.Channels), len(d.ledger.Agents)-d.down, d.failed
 	d.tally.Ledger, d.tally.Space = d.ledgers.Dir(), d.ledger.Space
-	if err := d.env.Each(d.tally, d.tally.human(d.team.File)); err != nil {
+	if err := d.env.Each(d.tally, d.tally.human(d.team.File, d.replacing(d.team))); err != nil {
 		return err
 	}
 	file := command.Quote(d.team.File)

@@ -54,6 +54,7 @@ type Result struct {
 	Agents   int        `json:"agents"`
 	Failed   int        `json:"failed"`
 	Stale    int        `json:"stale,omitempty"`
+	Dropped  []string   `json:"dropped,omitempty"` // agents that go on and that the file does not have
 }
 
 func (w *work) tell(ev Event) error {
@@ -102,14 +103,37 @@ func (ev Event) words() string {
 	return ev.State
 }
 
-func (r Result) human(file string) func(p *command.Printer) {
+func (r Result) human(file, replacing string) func(p *command.Printer) {
 	return func(p *command.Printer) {
 		if r.Channels+r.Agents == 0 && r.Failed > 0 {
 			return
 		}
 		p.Line("%s: %s and %s of %s stand; take them down: cotal down -f %s", p.Bold(r.Deploy), count(r.Agents, "agent"), count(r.Channels, "channel"),
 			command.Safe(file), command.Quote(file))
+		surplus(p, r.Dropped, replacing)
 	}
+}
+
+// surplus names the agents that go on and that the file does not have, and what stops them.
+func surplus(p *command.Printer, names []string, replacing string) {
+	switch len(names) {
+	case 0:
+	case 1:
+		p.Line("%s goes on, and the file does not have it; stop it: %s", p.Bold(command.Safe(names[0])), replacing)
+	default:
+		p.Line("%s go on, and the file does not have them; stop them: %s", p.Bold(command.Safe(strings.Join(names, ", "))), replacing)
+	}
+}
+
+// replacing is the command that has the agents of a team as its file says.
+func (w *work) replacing(t *Team) string {
+	line := "cotal spawn -f " + command.Quote(t.File)
+	for _, f := range []struct{ name, value string }{{"space", w.env.Flags.Space}, {"server", w.env.Flags.Server}} {
+		if f.value != "" && f.value != string(t.Space) {
+			line += " --" + f.name + " " + command.Quote(f.value)
+		}
+	}
+	return line + " --replace"
 }
 
 func count(n int, what string) string {
@@ -193,7 +217,7 @@ func DryRun(ctx context.Context, e *command.Env, t *Team, o Options) error {
 	if w.local {
 		res.Missing = missing(res.Steps, res.Access.Agents)
 	}
-	if err := e.Print(res, res.human); err != nil {
+	if err := e.Print(res, res.human(w.replacing(t))); err != nil {
 		return err
 	}
 	return w.refuse(res.Steps, t.File)
@@ -216,7 +240,13 @@ func (w *work) now(ctx context.Context, t *Team) (manifest.Current, error) {
 	return now, err
 }
 
-func (r DryResult) human(p *command.Printer) {
+func (r DryResult) human(replacing string) func(p *command.Printer) {
+	return func(p *command.Printer) {
+		r.show(p, replacing)
+	}
+}
+
+func (r DryResult) show(p *command.Printer, replacing string) {
 	if !r.Running {
 		p.Line("nobody could be asked what there is; with an empty space it would be so:")
 	}
@@ -238,10 +268,22 @@ func (r DryResult) human(p *command.Printer) {
 		}
 		ev.human(p)
 	}
+	surplus(p, r.dropped(), replacing)
 	for _, m := range r.Missing {
 		p.Line("%s is not found on this machine, and %s would not start without it; install it: %s", p.Bold(m.Program), command.Safe(strings.Join(m.Agents, ", ")), m.Install)
 	}
 	accessTable(p, r.Access)
+}
+
+// dropped are the agents that would go on and that the file does not have.
+func (r DryResult) dropped() []string {
+	var out []string
+	for _, s := range r.Steps {
+		if s.Surplus() {
+			out = append(out, s.Name)
+		}
+	}
+	return out
 }
 
 // accessTable writes the graph: one row an agent, one column a channel.
