@@ -6,11 +6,16 @@ import (
 
 // Current is what there is. Agents are those that the supervisors know of, ended ones among them. Account is the public key of the
 // broker account of the space, which one that is made anew under its name does not have; empty where nobody knows, as in open mode.
+// Held are names that agents cannot have, as far as they are known.
 type Current struct {
 	Account  string
 	Channels []wire.ChannelInfo
 	Agents   []wire.AgentStatus
+	Held     map[string]Holder
 }
+
+// Holder is who holds a name and is no agent: why agents cannot have it, and the command that frees it, empty for none.
+type Holder struct{ Why, Free string }
 
 // Action is what a step does.
 type Action string
@@ -46,8 +51,9 @@ type Step struct {
 	Agent    *Agent   `json:"-"`
 	Revision uint64   `json:"-"`
 	Digest   string   `json:"-"`
-	// Found is the agent that is there, if one is.
+	// Found is the agent that is there, if one is. Free is the command that frees a name which no agent holds.
 	Found *wire.AgentStatus `json:"-"`
+	Free  string            `json:"-"`
 }
 
 // Plan compares the file with what there is and with what the deploy made, l. Files are the contents of the agent files by agent.
@@ -188,6 +194,9 @@ func planAgent(a *Agent, file []byte, l *Ledger, now Current) Step {
 		s.Do, s.Why, s.Found = Exists, "an agent of this deploy has the name, and the ledger does not know it", stranger
 	case stranger != nil:
 		s.Do, s.Why, s.Found = Exists, "an agent that is not of this deploy has the name", stranger
+	case now.Held[a.Name].Why != "":
+		h := now.Held[a.Name]
+		s.Do, s.Why, s.Free, s.Found = Exists, h.Why, h.Free, nil
 	case s.Found != nil:
 		s.Do, s.Why = Again, "it has ended"
 	}

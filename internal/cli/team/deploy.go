@@ -53,6 +53,9 @@ func Deploy(ctx context.Context, e *command.Env, t *Team, o Options) error {
 	if err != nil {
 		return err
 	}
+	if now.Held, err = d.held(ctx); err != nil {
+		return err
+	}
 	steps := t.plan(d.ledger, now, o)
 	if err := d.refuse(steps, t.File); err != nil {
 		return err
@@ -107,13 +110,24 @@ func (w *work) refuse(steps []manifest.Step, file string) error {
 		}
 		err := wire.Errorf(wire.CodeConflict, "deploy %q: %s: %s; nothing was done", w.ledger.ID, s.Name, s.Why)
 		err.Outcome = wire.OutcomeNotExecuted
+		return command.Hint(err, w.freeing(s, file)...)
+	}
+	return nil
+}
+
+// freeing says how to get round a name that is taken.
+func (w *work) freeing(s manifest.Step, file string) []string {
+	switch {
+	case s.Found != nil:
 		hints := []string{"rename it in " + file + ", or end the other: cotal stop " + target.AgentName(*s.Found)}
 		if other, err := w.ledgers.Load(s.Found.Deploy); err == nil && other.ID != w.ledger.ID {
 			hints = append(hints, "or take down all of its deploy: cotal down -f "+command.Quote(other.Path(w.root)))
 		}
-		return command.Hint(err, hints...)
+		return hints
+	case s.Free != "":
+		return []string{"rename it in " + file + ", or free the name: " + s.Free}
 	}
-	return nil
+	return []string{"rename it in " + file}
 }
 
 // putFiles puts the agent files that the team brings along into the project. One that another deploy has put there is noted as well: it is

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/manager"
 	"github.com/cotal-go/cotal/supervisor/manifest"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -75,6 +77,41 @@ func (w *work) look(ctx context.Context, s *space, begun bool) (manifest.Current
 	}
 	now.Agents = census.Agents()
 	return now, nil
+}
+
+// held are the names that credential files, persons and the space itself hold. They are known from the records of the project alone, and
+// in a space of people agents are named below the person who starts them.
+func (w *work) held(ctx context.Context) (map[string]manifest.Holder, error) {
+	if _, err := w.target.Store(); err != nil || w.target.Foreign() {
+		return nil, nil
+	}
+	if people, err := w.target.People(ctx); err != nil || people != nil {
+		return nil, err
+	}
+	node, err := w.target.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := node.Authority().List(ctx, w.target.Space())
+	if err != nil {
+		return nil, w.target.Explain(err)
+	}
+	out := map[string]manifest.Holder{trust.Supervisor.Principal().Actor: {Why: "the name is that of the supervisors of the space"}}
+	for _, g := range all {
+		h := manifest.Holder{Free: auth.RevokeCommand(g)}
+		switch {
+		case g.Owner != wire.LocalOwner, g.State == trust.GrantRetired:
+			continue
+		case g.Kind == trust.KindStatic:
+			h.Why = "the name is granted as static, to who has its credential file"
+		case g.Kind == trust.KindInteractive:
+			h.Why = "the name is granted as interactive, to a person"
+		default: // of agents, which the supervisors know
+			continue
+		}
+		out[g.Actor] = h
+	}
+	return out, nil
 }
 
 // census asks the supervisors. One that began with the mesh may need a moment until it answers.

@@ -237,6 +237,9 @@ func (w *work) now(ctx context.Context, t *Team) (manifest.Current, error) {
 	if err == nil && in.manager != nil {
 		err = t.resolve(ctx, w.dir, w.local, in.persona)
 	}
+	if err == nil {
+		now.Held, err = w.held(ctx)
+	}
 	return now, err
 }
 
