@@ -60,7 +60,7 @@ func newGrant(t *command.Tree) *cobra.Command {
 	g := &grant{}
 	c := t.Add(command.Spec{
 		Use: "grant <name> [flags]", Short: "Grant a name, or change what it may do", Long: grantLong, Example: grantExample,
-		Args: command.One("name", &g.name), Complete: names,
+		Args: command.One("name", &g.name), Complete: names, Changes: true,
 	}, g)
 	g.whose.flags(t, c)
 	f := c.Flags()

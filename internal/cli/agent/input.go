@@ -36,7 +36,7 @@ func NewInput(t *command.Tree) *cobra.Command {
 	var c *cobra.Command
 	c = t.Add(command.Spec{
 		Use: "input <agent> <text> [flags]", Short: "Type a line into an agent's terminal", Long: inputLong, Example: inputExample,
-		Target: command.TargetPerson, Complete: complete(1),
+		Target: command.TargetPerson, Changes: true, Complete: complete(1),
 		Args: func(args []string) error {
 			if len(args) > 2 { // flags that stand after the text
 				f := c.Flags()

@@ -37,7 +37,7 @@ func NewRestart(t *command.Tree) *cobra.Command {
 	r := &restart{wait: time.Minute}
 	c := t.Add(command.Spec{
 		Use: "restart <agent>… [flags]", Short: "Start agents again", Long: restartLong, Example: restartExample,
-		Args: named(&r.names), Target: command.TargetPerson, Complete: complete(0),
+		Args: named(&r.names), Target: command.TargetPerson, Changes: true, Complete: complete(0),
 	}, r)
 	c.Flags().Var(command.DurationFlag(&r.wait), "wait", "how long to wait until each is ready; 0s does not wait")
 	return c

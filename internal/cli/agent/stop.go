@@ -47,7 +47,7 @@ const slack = 20 * time.Second
 func NewStop(t *command.Tree) *cobra.Command {
 	s := &stop{grace: 10 * time.Second}
 	c := t.Add(command.Spec{
-		Use: "stop <agent>… [flags]", Short: "End agents", Long: stopLong, Example: stopExample, Target: command.TargetPerson, Complete: complete(0),
+		Use: "stop <agent>… [flags]", Short: "End agents", Long: stopLong, Example: stopExample, Target: command.TargetPerson, Changes: true, Complete: complete(0),
 		Args: named(&s.names),
 	}, s)
 	f := c.Flags()

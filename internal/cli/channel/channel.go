@@ -180,7 +180,7 @@ func newSet(t *command.Tree) *cobra.Command {
 	s := &set{}
 	c := t.Add(command.Spec{
 		Use: "set [channel] [flags]", Short: "Change the settings of a channel", Long: setLong, Example: setExample,
-		Args: command.Maybe("channel", &s.channel), Target: command.TargetPerson,
+		Args: command.Maybe("channel", &s.channel), Target: command.TargetPerson, Changes: true,
 		Complete: command.First(target.CompleteChannels),
 	}, s)
 	f := c.Flags()

@@ -25,6 +25,8 @@ type Env struct {
 	Flags   config.Flags
 	// Records is set for a command that works from the trust records of a project: no credential stands for them.
 	Records bool
+	// Changes is set for a command that changes something in the mesh, which it therefore names when nobody else did.
+	Changes bool
 
 	colour *bool // set by WithOutput
 }

@@ -24,6 +24,8 @@ type Spec struct {
 	Complete func(ctx context.Context, e *Env, args []string) []string
 	// Target says which of the flags that choose a mesh the command has.
 	Target TargetFlags
+	// Changes is as in Env. A command that does so under some flags alone sets it there.
+	Changes bool
 }
 
 // TargetFlags says which of the flags that choose a mesh a command has.
@@ -145,7 +147,7 @@ func (t *Tree) Add(s Spec, r Runner) *cobra.Command {
 		}
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		t.Ran = true
+		t.Ran, t.Env.Changes = true, s.Changes
 		if t.Env.Records = s.Target == TargetRecords; t.Env.Records && c.Flags().Changed("creds") {
 			return Usagef("--creds does not reach the node; %s works from the project's trust records", strings.TrimPrefix(c.CommandPath(), "cotal "))
 		}

@@ -92,6 +92,7 @@ func (x *examination) add(status auth.FindingStatus, check, repair, format strin
 
 // Run looks, and with --fix repairs.
 func (d *doctor) Run(ctx context.Context, e *command.Env) error {
+	e.Changes = d.fix
 	t, err := target.Open(e)
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func NewMint(t *command.Tree) *cobra.Command {
 	m := &mint{}
 	c := t.Add(command.Spec{
 		Use: "mint <name> [flags]", Short: "Grant a name and write its credential", Long: mintLong, Example: mintExample,
-		Args: command.One("name", &m.name),
+		Args: command.One("name", &m.name), Changes: true,
 	}, m)
 	f := c.Flags()
 	f.StringVar(&m.profile, "profile", "", "agent, observer (receives all channels), admin (also inboxes) or operator (posts everywhere) (default agent, or with --renew what it was)")

@@ -35,7 +35,7 @@ func NewLeave(t *command.Tree) *cobra.Command {
 	l := &leave{}
 	c := t.Add(command.Spec{
 		Use: "leave <channel> [flags]", Short: "End your membership of a channel", Long: leaveLong, Example: leaveExample,
-		Args: command.One("channel", &l.pattern), Target: command.TargetPerson, Complete: command.First(target.CompleteChannels),
+		Args: command.One("channel", &l.pattern), Target: command.TargetPerson, Changes: true, Complete: command.First(target.CompleteChannels),
 	}, l)
 	c.Flags().BoolVar(&l.discard, "discard", false, "drop what you have not read")
 	return c

@@ -116,7 +116,7 @@ func (d *down) Run(ctx context.Context, e *command.Env) error {
 		if d.withAgents {
 			return command.Usagef("--file and --with-agents exclude each other: a team file's own agents end with it")
 		}
-		e.Records = false // what it made is asked of the mesh
+		e.Records, e.Changes = false, true // what it made is asked of the mesh
 		return team.Remove(ctx, e, d.team.File, d.team.DryRun)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.wait)

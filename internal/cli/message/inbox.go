@@ -76,6 +76,7 @@ func (in *inbox) Run(ctx context.Context, e *command.Env) error {
 	if in.peek || in.who != "" {
 		return in.list(ctx, e)
 	}
+	e.Changes = true
 	t, ep, leave, err := target.Enter(ctx, e, target.Listening)
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ type send struct {
 
 func newSend(t *command.Tree, spec command.Spec, kind string) *cobra.Command {
 	s := &send{kind: kind}
-	spec.Target = command.TargetPerson
+	spec.Target, spec.Changes = command.TargetPerson, true
 	spec.Args = func(args []string) error {
 		if len(args) != 2 {
 			return command.Usagef("want two operands, the addressee and the text in quotes, got %d", len(args))

@@ -57,7 +57,7 @@ func NewJoin(t *command.Tree) *cobra.Command {
 	j := &join{}
 	var operands []string
 	c := t.Add(command.Spec{
-		Use: "join [link] [channel...] [flags]", Short: "Take part from this terminal", Long: joinLong, Example: joinExample,
+		Use: "join [link] [channel...] [flags]", Short: "Take part from this terminal", Long: joinLong, Example: joinExample, Changes: true,
 		Args: func(args []string) error {
 			for _, a := range args {
 				switch {

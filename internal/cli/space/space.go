@@ -47,7 +47,7 @@ type add struct {
 
 func newAdd(t *command.Tree) *cobra.Command {
 	a := &add{}
-	c := t.Add(command.Spec{Use: "add <space> [flags]", Short: "Add a space to the running mesh", Long: addLong, Example: addExample, Args: command.One("space", &a.name)}, a)
+	c := t.Add(command.Spec{Use: "add <space> [flags]", Short: "Add a space to the running mesh", Long: addLong, Example: addExample, Args: command.One("space", &a.name), Changes: true}, a)
 	a.provider.AddFlags(c)
 	return c
 }

@@ -64,7 +64,7 @@ func New(t *command.Tree) *cobra.Command {
 	s := &spawn{wait: time.Minute}
 	var c *cobra.Command
 	c = t.Add(command.Spec{
-		Use: "spawn [persona] [flags] [-- command…]", Short: "Start an agent", Long: spawnLong, Example: spawnExample, Target: command.TargetSelf,
+		Use: "spawn [persona] [flags] [-- command…]", Short: "Start an agent", Long: spawnLong, Example: spawnExample, Target: command.TargetSelf, Changes: true,
 		Args:     func(args []string) error { return s.operands(args, c.ArgsLenAtDash()) },
 		Complete: command.First(target.CompletePersonas),
 	}, s)

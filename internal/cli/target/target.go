@@ -68,6 +68,9 @@ func Open(e *command.Env) (*Target, error) {
 			return nil, err
 		}
 	}
+	if e.Changes && cfg.Guessed {
+		e.Note("note: no project at or above %q, so this goes to the mesh of %q; to name one: --server %s", e.Dir, cfg.Project.Root, command.Quote(cfg.Server.Value))
+	}
 	return t, nil
 }
 
