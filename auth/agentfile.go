@@ -214,7 +214,7 @@ func (a *Authority) refuseExceeding(ctx context.Context, ses *session, s wire.Sp
 		case trust.ReasonOf(err) == "":
 			return err
 		}
-		keys, err := a.refuseKeys(ctx, ses, s, child.UID, math.MaxUint64)
+		keys, err := a.refuseKeys(ctx, ses, s, child.Lifecycle(), math.MaxUint64)
 		if err != nil {
 			return err
 		}

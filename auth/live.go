@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -94,9 +95,17 @@ func (a *Authority) evictKeys(ctx context.Context, account string, keys []string
 }
 
 // decided returns the keys of the connections that are meant, and of those which the broker may not have admitted yet: they were
-// logged less than its patience before the change, and room for clocks. Both times are the broker's.
+// logged less than its patience before the change, and room for clocks. Both times are the broker's. Where all connections of a life are
+// meant, older ones are left out: nobody needs their keys, and a life that connects often would put off its end by them.
 func decided(ctx context.Context, ses *session, l closing, changed time.Time) (all, young []string, err error) {
-	mints, err := ses.grants.Mints(ctx, l.UID)
+	since := changed.Add(-settle - clockMargin)
+	read := ses.grants.Mints
+	if l.before == 0 {
+		read = func(ctx context.Context, uid wire.UID) ([]space.Mint, error) {
+			return ses.grants.MintsSince(ctx, uid, since.Add(-clockMargin))
+		}
+	}
+	mints, err := read(ctx, l.UID)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read issuance log: %w", err)
 	}
@@ -105,7 +114,7 @@ func decided(ctx context.Context, ses *session, l closing, changed time.Time) (a
 			continue
 		}
 		all = append(all, m.UserKey)
-		if m.Stored.After(changed.Add(-settle - clockMargin)) {
+		if m.Stored.After(since) {
 			young = append(young, m.UserKey)
 		}
 	}

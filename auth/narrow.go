@@ -56,7 +56,7 @@ func narrows(g, next trust.Grant) bool {
 // the wider one is either in the log or not handed out, see release.
 func (a *Authority) refuseEarlier(ctx context.Context, ses *session, s wire.Space, g trust.Grant, write update) (Refusal, error) {
 	out, p := Refusal{Narrowed: true}, g.Principal()
-	keys, err := a.refuseKeys(ctx, ses, s, g.UID, g.Refusing)
+	keys, err := a.refuseKeys(ctx, ses, s, g.Lifecycle(), g.Refusing)
 	if out.Keys = len(keys); err != nil {
 		return out, fmt.Errorf("renew credential for %q: grant narrowed, earlier credentials not yet refused; renew it again: %w", p, err)
 	}

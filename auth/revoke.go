@@ -161,7 +161,7 @@ func (a *Authority) endAccess(ctx context.Context, ses *session, s wire.Space, e
 	var open error // why credentials are not refused
 	for i, l := range ending {
 		lives[i] = closing{Lifecycle: l.grant.Lifecycle()}
-		keys, err := a.refuseKeys(ctx, ses, s, l.grant.UID, math.MaxUint64)
+		keys, err := a.refuseKeys(ctx, ses, s, l.grant.Lifecycle(), math.MaxUint64)
 		out.Keys += len(keys)
 		if err != nil && open == nil {
 			open = err
@@ -245,10 +245,14 @@ func removeLife(ctx context.Context, ses *session, s wire.Space, l wire.Lifecycl
 	return waiting, space.NewCursors(ses.js, s).RemoveAll(ctx, l)
 }
 
-// refuseKeys revokes every credential in the issuance log of uid that was made before an epoch of its grant, pushes the
+// refuseKeys revokes every credential in the issuance log of a life that was made before an epoch of its grant, pushes the
 // account, and returns the keys.
-func (a *Authority) refuseKeys(ctx context.Context, ses *session, s wire.Space, uid wire.UID, before uint64) ([]string, error) {
-	mints, err := ses.grants.Mints(ctx, uid)
+func (a *Authority) refuseKeys(ctx context.Context, ses *session, s wire.Space, l wire.Lifecycle, before uint64) ([]string, error) {
+	people, err := a.People(ctx, s)
+	if err != nil || people && l.Owner != wire.LocalOwner {
+		return nil, err // a person's log has connections alone, and may be long
+	}
+	mints, err := ses.grants.Mints(ctx, l.UID)
 	if err != nil {
 		return nil, fmt.Errorf("read issuance log: %w", err)
 	}
@@ -260,10 +264,8 @@ func (a *Authority) refuseKeys(ctx context.Context, ses *session, s wire.Space, 
 			keys, revs = append(keys, m.UserKey), append(revs, mint.Revocation{UserKey: m.UserKey, Expires: m.Expires})
 		}
 	}
-	if len(revs) == 0 {
-		if people, err := a.People(ctx, s); err != nil || people {
-			return nil, err // nobody holds a credential that the account would have to refuse
-		}
+	if len(revs) == 0 && people {
+		return nil, nil // nobody holds a credential that the account would have to refuse
 	}
 	if len(revs) > 0 {
 		if _, err := a.mint.Revoke(ctx, s, revs...); err != nil {

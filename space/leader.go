@@ -104,8 +104,13 @@ func received[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 
 // leaderScan calls fn with every message of the stream that matches filter, in stored order, one request each.
 func leaderScan(ctx context.Context, js jetstream.JetStream, stream, filter string, fn func(record) error) error {
-	for seq := uint64(1); ; {
-		r, err := leaderGet(ctx, js, stream, leaderRequest{Seq: seq, Next: filter})
+	return leaderScanFrom(ctx, js, stream, leaderRequest{Seq: 1, Next: filter}, fn)
+}
+
+// leaderScanFrom is leaderScan from where a request begins.
+func leaderScanFrom(ctx context.Context, js jetstream.JetStream, stream string, req leaderRequest, fn func(record) error) error {
+	for {
+		r, err := leaderGet(ctx, js, stream, req)
 		if errors.Is(err, wire.ErrNotFound) {
 			return nil
 		}
@@ -115,6 +120,6 @@ func leaderScan(ctx context.Context, js jetstream.JetStream, stream, filter stri
 		if err := fn(r); err != nil {
 			return err
 		}
-		seq = r.Seq + 1
+		req.Seq, req.Since = r.Seq+1, nil
 	}
 }

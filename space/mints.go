@@ -76,12 +76,23 @@ func (g *Grants) MintRoom(ctx context.Context) error {
 
 // Mints returns the credentials of uid that may not have expired yet, oldest first.
 func (g *Grants) Mints(ctx context.Context, uid wire.UID) ([]Mint, error) {
+	return g.mints(ctx, uid, leaderRequest{Seq: 1})
+}
+
+// MintsSince is Mints without what the broker stored before a time, of which there may be thousands. It is as exact as the clocks of
+// brokers that led one after the other are alike.
+func (g *Grants) MintsSince(ctx context.Context, uid wire.UID, since time.Time) ([]Mint, error) {
+	return g.mints(ctx, uid, leaderRequest{Since: &since})
+}
+
+func (g *Grants) mints(ctx context.Context, uid wire.UID, from leaderRequest) ([]Mint, error) {
 	if err := uid.Validate(); err != nil {
 		return nil, err
 	}
 	prefix := g.prefix + "mint." + string(uid) + "."
 	var out []Mint
-	err := leaderScan(ctx, g.js, g.stream, prefix+"*", func(r record) error {
+	from.Next = prefix + "*"
+	err := leaderScanFrom(ctx, g.js, g.stream, from, func(r record) error {
 		m := Mint{UserKey: strings.TrimPrefix(r.Subject, prefix)}
 		if err := wire.Decode(r.Data, &m, recordSize); err != nil {
 			return wire.Errorf(wire.CodeInternal, "read issuance of %q: %w", m.UserKey, err)
