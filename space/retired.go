@@ -15,19 +15,23 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// KeepRetired is how long the records of a managed agent outlive it: its grant, the reservation of its uid and its place under the life
-// above it. Agents come and go in numbers, and nothing can be deleted from the bucket, so what stayed for ever would fill it. It is much
-// longer than any credential of such an agent lives, which is a day, so that nothing comes of a uid that is free again; and long enough
-// that who asks what became of an agent is told that it was revoked. The audit stream keeps its history for longer.
+// KeepRetired is how long the records of a managed agent outlive it: its grant and the reservation of its uid. Agents come and go in
+// numbers, and nothing can be deleted from the bucket, so what stayed for ever would fill it. It is much longer than any credential of
+// such an agent lives, which is a day, so that nothing comes of a uid that is free again; and long enough that who asks what became of an
+// agent is told that it was revoked. The audit stream keeps its history for longer.
 //
 // Everybody else's records stay: people are few, and an operator granted each of them.
 const KeepRetired = 7 * 24 * time.Hour
 
+// keepPlace is how long its place under the life above it outlives a managed agent. Nothing is left to be ended below it, and whoever
+// ends the life above reads all places first: those of agents that came and went would put that off.
+const keepPlace = time.Minute
+
 // lapses reports whether the records of a grant go by themselves.
 func lapses(g trust.Grant) bool { return g.Kind == trust.KindManaged && g.State == trust.GrantRetired }
 
-// lapsing are the messages that write all the records of a grant in place of what is there, to go after [KeepRetired]; the grant is the
-// last. A later life of the same name replaces the grant by one that stays.
+// lapsing are the messages that write all the records of a grant in place of what is there, to go after [KeepRetired], its place under
+// the life above it after [keepPlace]; the grant is the last. A later life of the same name replaces the grant by one that stays.
 func (g *Grants) lapsing(ctx context.Context, grant trust.Grant, rev uint64) ([]*nats.Msg, error) {
 	body, err := grant.Encode()
 	if err != nil {
@@ -49,7 +53,11 @@ func (g *Grants) lapsing(ctx context.Context, grant trust.Grant, rev uint64) ([]
 	}
 	out = append(out, expecting(g.grantSubject(grant.Principal()), body, rev))
 	for _, m := range out {
-		m.Header.Set(jetstream.MsgTTLHeader, strconv.Itoa(int(KeepRetired/time.Second)))
+		keep := KeepRetired
+		if grant.Parent != "" && m.Subject == g.childSubject(grant) {
+			keep = keepPlace
+		}
+		m.Header.Set(jetstream.MsgTTLHeader, strconv.Itoa(int(keep/time.Second)))
 	}
 	return out, nil
 }
