@@ -62,7 +62,7 @@ func (a *Authority) closeLives(ctx context.Context, ses *session, s wire.Space, 
 		return ended, nil
 	}
 	if err := pause(ctx, settle); err != nil {
-		return ended, err
+		return ended, fmt.Errorf("wait for connections under way: %w", err)
 	}
 	for _, l := range again {
 		all, _, err := decided(ctx, ses, l, changed)
@@ -126,7 +126,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("wait for connections under way: %w", ctx.Err())
+		return ctx.Err()
 	case <-t.C:
 		return nil
 	}

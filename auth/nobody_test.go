@@ -30,6 +30,8 @@ func TestAnAgentOfNobodyIsRefusedWherePeopleSignIn(t *testing.T) {
 	if _, err := d.a.EnsurePeople(ctx, d.s); err != nil {
 		t.Fatal(err)
 	}
+	d.serve() // the credentials of before are refused
+	d.caller = d.callerOf(d.service(trust.Supervisor))
 	another := req
 	another.Actor, another.Proof = "another", q.AgentProof
 	start := wire.AgentStartRequest{Principal: c.Principal, UID: c.UID, Start: 1, Proof: q.AgentProof}

@@ -395,15 +395,25 @@ func descendants(ctx context.Context, ses *session, g trust.Grant) ([]trust.Gran
 	return out, nil
 }
 
-// EnsurePeople makes a space one of people: it gives it the accounts and keys of the callout, and pushes them. It is idempotent.
-// There is no way back but removing the space: credential files would come back with it.
+// EnsurePeople makes a space one of people: it gives it the accounts and keys of the callout, refuses every credential that was issued
+// before, and pushes that. It is idempotent, and returns once credentials can be issued again, a second later. There is no way back but
+// removing the space: credential files would come back with it.
 func (a *Authority) EnsurePeople(ctx context.Context, s wire.Space) (trust.AccountRecord, error) {
-	rec, err := a.mint.EnsureCallout(ctx, s)
+	before, err := a.People(ctx, s)
+	if err != nil {
+		return trust.AccountRecord{}, fmt.Errorf("sign people in at space %q: %w", s, err)
+	}
+	rec, err := a.mint.SwitchToCallout(ctx, s)
 	if err != nil {
 		return rec, fmt.Errorf("sign people in at space %q: %w", s, err)
 	}
 	if err := a.Push(ctx, s); err != nil {
 		return rec, err
+	}
+	if !before {
+		if err := pause(ctx, time.Until(time.Now().Truncate(time.Second).Add(1100*time.Millisecond))); err != nil {
+			return rec, fmt.Errorf("sign people in at space %q: recorded and pushed: %w", s, err)
+		}
 	}
 	a.audit(ctx, s, change{action: space.ActionConfigure, detail: "people sign in"})
 	return rec, nil

@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -9,7 +10,43 @@ import (
 	"github.com/cotal-go/cotal/auth/oidc"
 	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/wire"
 )
+
+// TestEnsurePeopleRefusesCredentialFiles: a program that makes a space one of people without a node ends the files of before as well, and
+// can go on at once. Doing so again ends nothing.
+func TestEnsurePeopleRefusesCredentialFiles(t *testing.T) {
+	cotaltest.Bubble(t, func(t *testing.T) {
+		m := cotaltest.New(t, nil)
+		a, s, ctx := m.Node().Authority(), m.Space(), t.Context()
+		file, err := a.Issue(ctx, auth.Request{Space: s, Actor: "before", Subscribe: []string{">"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nc, err := m.Node().Dial(ctx, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if _, err := a.EnsurePeople(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		closed(nc)
+		if err := connects(t, m, file); !errors.Is(err, wire.ErrUnauthenticated) {
+			t.Errorf("a credential file of before = %v, want unauthenticated", err)
+		}
+		service, err := a.ServiceCredential(ctx, s, trust.Delivery, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.EnsurePeople(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		if err := connects(t, m, service); err != nil {
+			t.Errorf("what was issued after the switch: %v", err)
+		}
+	})
+}
 
 // TestNoCredentialFileOutlivesTheSwitchToPeople: credential files are issued all the while a space becomes one of people. Not one
 // that was handed out works after that.
