@@ -137,17 +137,21 @@ func (a *Authority) issue(ctx context.Context, req Request) (creds *trust.Creden
 	if err != nil {
 		return nil, ref, err
 	}
+	if plan.grant.Refusing != 0 { // before anything for which there may be no room
+		if ref, err = a.refuseEarlier(ctx, ses, req.Space, plan.grant, ses.grants.Update); err != nil {
+			return nil, ref, err
+		}
+	}
 	if err := makeQueues(ctx, ses, req.Space, plan.grant); err != nil {
 		return nil, ref, err
 	}
 	id := creds.Identity()
 	if err := ses.grants.LogMint(ctx, plan.grant.UID, space.Mint{UserKey: id.UserKey, Epoch: plan.grant.Epoch, Expires: id.Expires}); err != nil {
-		return nil, ref, fmt.Errorf("log credential of %q: %w", id.Principal, err)
-	}
-	if plan.grant.Refusing != 0 {
-		if ref, err = a.refuseEarlier(ctx, ses, req.Space, plan.grant, ses.grants.Update); err != nil {
-			return nil, ref, err
+		left := ""
+		if ref.Narrowed {
+			left = "grant narrowed and earlier credentials refused; renew it again: "
 		}
+		return nil, ref, fmt.Errorf("log credential of %q: %s%w", id.Principal, left, err)
 	}
 	if err := a.release(ctx, ses, plan); err != nil {
 		return nil, ref, err
