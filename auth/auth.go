@@ -142,16 +142,15 @@ func (a *Authority) issue(ctx context.Context, req Request) (creds *trust.Creden
 			return nil, ref, err
 		}
 	}
-	if err := makeQueues(ctx, ses, req.Space, plan.grant); err != nil {
-		return nil, ref, err
-	}
 	id := creds.Identity()
-	if err := ses.grants.LogMint(ctx, plan.grant.UID, space.Mint{UserKey: id.UserKey, Epoch: plan.grant.Epoch, Expires: id.Expires}); err != nil {
-		left := ""
-		if ref.Narrowed {
-			left = "grant narrowed and earlier credentials refused; renew it again: "
+	if err := accounted(ctx, ses, req.Space, plan.grant, id); err != nil {
+		switch {
+		case ref.Narrowed:
+			err = fmt.Errorf("grant narrowed and earlier credentials refused; renew it again: %w", err)
+		case plan.begin && errors.Is(err, wire.ErrExhausted):
+			err = a.undone(ctx, ses, req.Space, plan.grant, err) // else the name were taken, by nobody
 		}
-		return nil, ref, fmt.Errorf("log credential of %q: %s%w", id.Principal, left, err)
+		return nil, ref, err
 	}
 	if err := a.release(ctx, ses, plan); err != nil {
 		return nil, ref, err
@@ -165,6 +164,17 @@ func (a *Authority) issue(ctx context.Context, req Request) (creds *trust.Creden
 	a.log.InfoContext(ctx, "credential issued", logkey.Space, req.Space, logkey.Principal, plan.grant.Principal().String(),
 		logkey.Profile, string(id.Profile), logkey.Expires, id.Expires)
 	return creds, ref, nil
+}
+
+// accounted makes the queues of a grant and logs a credential under it, which is not handed out before.
+func accounted(ctx context.Context, ses *session, s wire.Space, g trust.Grant, id trust.Identity) error {
+	if err := makeQueues(ctx, ses, s, g); err != nil {
+		return err
+	}
+	if err := ses.grants.LogMint(ctx, g.UID, space.Mint{UserKey: id.UserKey, Epoch: g.Epoch, Expires: id.Expires}); err != nil {
+		return fmt.Errorf("log credential of %q: %w", id.Principal, err)
+	}
+	return nil
 }
 
 // stand makes a credential and has the grant written that it stands under.

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,20 @@ func TestNarrowingNeedsNoRoomInTheLog(t *testing.T) {
 		}
 		if err := connects(t, m, wide); !errors.Is(err, wire.ErrUnauthenticated) {
 			t.Errorf("connect with the credential of before = %v, want unauthenticated", err)
+		}
+	})
+}
+
+// TestNoNameIsTakenWithoutRoomInTheLog: what cannot be handed out leaves the name free.
+func TestNoNameIsTakenWithoutRoomInTheLog(t *testing.T) {
+	cotaltest.Bubble(t, func(t *testing.T) {
+		m, _ := fullLog(t)
+		a, ctx := m.Node().Authority(), t.Context()
+		_, err := a.Issue(ctx, auth.Request{Space: m.Space(), Actor: "late", Subscribe: []string{">"}})
+		wantExhausted(t, "issue", err, "issuance log is full")
+		all, err := a.List(ctx, m.Space())
+		if err != nil || slices.ContainsFunc(all, func(g trust.Grant) bool { return g.Actor == "late" && g.State != trust.GrantRetired }) {
+			t.Errorf("grants %+v, %v, want the name free", all, err)
 		}
 	})
 }
