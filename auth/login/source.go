@@ -21,6 +21,8 @@ const (
 	lastResort = 10 * time.Second
 	// refreshTimeout bounds a refresh that was begun, and what must be done after one.
 	refreshTimeout = 15 * time.Second
+	// lateTimeout bounds how long whoever has a token waits for others to keep what was not kept before.
+	lateTimeout = time.Second
 )
 
 // SourceOptions are what a [Source] does not need.
@@ -72,6 +74,7 @@ func (s *Source) IDToken(ctx context.Context) (token string, expires time.Time, 
 		return "", time.Time{}, err
 	}
 	if t := session.tokens(); lasts(t, freshFor) {
+		s.keepLate(ctx)
 		return t.id, t.idExpires, nil
 	}
 	err = s.locked(ctx, func() error {
@@ -159,16 +162,48 @@ func (s *Source) load(ctx context.Context) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
+	newest, _ := s.newest(kept)
+	return newest, nil
+}
+
+// newest returns what the store did not take where that is newer than what it has, and whether it is.
+func (s *Source) newest(kept Session) (newest Session, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u, is, was := s.unsaved, kept.tokens(), s.behind.tokens()
 	if u.Subject == "" || !u.Obtained.Equal(kept.Obtained) || is.refresh != was.refresh {
-		return kept, nil
+		return kept, false
 	}
 	if next := u.tokens(); next.refresh != is.refresh || next.idExpires.After(is.idExpires) {
-		return u, nil
+		return u, true
 	}
-	return kept, nil
+	return kept, false
+}
+
+// keepLate keeps what the store did not take when it had no room. Until then another process finds a refresh token that is spent, with which
+// it would end the session. If this fails as well, the next caller tries again.
+func (s *Source) keepLate(ctx context.Context) {
+	s.mu.Lock()
+	none := s.unsaved.Subject == ""
+	s.mu.Unlock()
+	if none {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lateTimeout)
+	defer cancel()
+	_ = s.locked(ctx, func() error {
+		kept, err := s.sessions.Load(ctx, s.key)
+		if err != nil {
+			return err
+		}
+		if session, late := s.newest(kept); late {
+			err = s.save(ctx, session)
+		}
+		if err == nil {
+			s.saved()
+		}
+		return err
+	})
 }
 
 // saved forgets what the store did not take.
