@@ -29,3 +29,18 @@ func TestWhatCouldNotBeKeptIsKeptLater(t *testing.T) {
 		}
 	})
 }
+
+// TestLogoutEndsWhatCouldNotBeKept: the refresh token that the provider is told is the one that it gave last, though the disk has another.
+func TestLogoutEndsWhatCouldNotBeKept(t *testing.T) {
+	t.Parallel()
+	faketime.Test(t, func(t *testing.T) {
+		p := newIDP()
+		src, _ := diskFull(t, p)
+		if _, _, err := src.IDToken(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := src.Logout(t.Context()); err != nil || len(p.revoked) != 1 || p.revoked[0] != p.refresh {
+			t.Errorf("logout = %v, revoked %q, want %q", err, p.revoked, p.refresh)
+		}
+	})
+}

@@ -123,6 +123,7 @@ func (s *Source) Logout(ctx context.Context) error {
 		}
 		told := err
 		if err == nil {
+			session, _ = s.newest(session)
 			told = revoke(ctx, s.hc, session)
 		}
 		s.saved()
