@@ -284,7 +284,10 @@ func (s *seat) end(spared []Process, grace time.Duration, waiting *[]stopCall) e
 		}
 		left := f.tree(os.Getpid(), s.record.Agent, spared, slices.Collect(maps.Values(told)))
 		if len(left) == 0 && s.status != nil {
-			return nil
+			// A look takes its time, and what forks and exits meanwhile is missed on both sides.
+			if left = offspring(spared); len(left) == 0 {
+				return nil
+			}
 		}
 		since := time.Since(begun)
 		if since > grace+killPatience {

@@ -101,3 +101,6 @@ func (p Process) detached() bool { return false }
 
 // descriptors lists the open files of this process.
 const descriptors = "/dev/fd"
+
+// offspring is not known here: orphans do not come to the seat.
+func offspring([]Process) []proc { return nil }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -151,6 +152,39 @@ func childrenOf(pid int, all *[]proc, seen map[int]bool) bool {
 		}
 	}
 	return true
+}
+
+// offspring are the children of this process but those spared, as the kernel lists them. Only the goroutine that calls this reaps them, so
+// that the list loses none while it is read: when there are none, there were none when the reading began, and so nothing below them. One
+// that has ended counts, since what it had started came here when it did, perhaps after that. Where the kernel does not list
+// children there are none.
+func offspring(spared []Process) []proc {
+	dir := "/proc/self/task/"
+	tasks, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []proc
+	for _, t := range tasks {
+		list, err := os.ReadFile(dir + t.Name() + "/children")
+		if err != nil {
+			continue // the thread has ended, or there is no such file
+		}
+		for f := range bytes.FieldsSeq(list) {
+			pid, err := strconv.Atoi(string(f))
+			if err != nil {
+				continue
+			}
+			p, err := readStat(pid)
+			if err != nil { // not to be looked at; it is a child all the same
+				p = proc{Process: Process{PID: pid}}
+			}
+			if !slices.ContainsFunc(spared, func(k Process) bool { return p.is(k) }) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
 }
 
 // signal sends sig to the very process, or to nobody. The descriptor is taken before the check, so that the number cannot pass to
