@@ -298,11 +298,15 @@ func (a *agent) stop(ctx context.Context, run int, grace time.Duration) {
 		a.send(Event{Kind: EventNotStopped, Run: run, Reason: "its seat does not answer yet"})
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, grace+stopTimeout)
+	limited, cancel := context.WithTimeout(ctx, grace+stopTimeout)
 	defer cancel()
-	if _, err := seat.Stop(ctx, grace); err != nil && ctx.Err() == nil {
+	_, err := seat.Stop(limited, grace)
+	switch {
+	case err == nil:
+	case limited.Err() == nil:
 		a.send(Event{Kind: EventNotStopped, Run: run, Reason: "not known to have ended: " + err.Error()})
-	} else if err != nil {
+	case ctx.Err() == nil:
+		a.endUnheard(ctx, run) // it may be stopped: who runs in it can do that
 		a.send(Event{Kind: EventNotStopped, Run: run, Reason: "its seat did not say in time that it has ended"})
 	}
 }

@@ -72,3 +72,37 @@ func TestStopOfASeatThatCannotBeReached(t *testing.T) {
 		}
 	})
 }
+
+// stopped has seats that are connected and do not hear while they are stopped; a signal has them go on.
+type stopped struct{ mute }
+
+func (m stopped) Start(ctx context.Context, dir string, spec supervisor.SeatSpec) (supervisor.Seat, error) {
+	s, err := m.mute.Start(ctx, dir, spec)
+	return stoppedSeat{s}, err
+}
+
+type stoppedSeat struct{ supervisor.Seat }
+
+func (s stoppedSeat) Stop(ctx context.Context, _ time.Duration) (supervisor.SeatExit, error) {
+	return supervisor.SeatExit{}, silence(ctx)
+}
+
+// TestStopOfASeatThatIsStopped: an agent that stops its own seat is ended all the same, within what who asked waits.
+func TestStopOfASeatThatIsStopped(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
+		var set atomic.Bool
+		var asked atomic.Int32
+		s := newStand(t, func(o *supervisor.Options) { o.Seats = stopped{mute{o.Seats.(*theatre), &set, &asked}} })
+		a := s.spawn(t, operator, named("a")).Agent
+		s.want(t, a.UID, wire.AgentReady, wire.ProcessRunning)
+		ctx, cancel := contextFor(t, 30*time.Second)
+		defer cancel()
+		if _, err := s.Stop(ctx, operator, wire.StopRequest{UID: a.UID}); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		s.want(t, a.UID, wire.AgentExited, wire.ProcessExited)
+		if asked.Load() != 1 || s.th.alive() != 0 {
+			t.Errorf("it was asked %d times by a signal, want once; %d processes are left", asked.Load(), s.th.alive())
+		}
+	})
+}

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,6 +110,26 @@ func TestEndWithoutASocket(t *testing.T) {
 	if err := seat.End(o.Dir); !errors.Is(err, seat.ErrGone) {
 		t.Errorf("End() of one that has ended = %v, want ErrGone", err)
 	}
+}
+
+// A seat that is stopped, which its own agent can do, is ended by a signal too.
+func TestEndWhileStopped(t *testing.T) {
+	o := options(t, "sleep", "1000")
+	o.Spec.Grace = 50 * time.Millisecond
+	c := start(t, o)
+	pid := c.Record().Seat.PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the seat is stopped", func() bool {
+		out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
+		return err == nil && strings.HasPrefix(strings.TrimSpace(string(out)), "T")
+	})
+	if err := seat.End(o.Dir); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGCONT) // for the clean-up of start
+		t.Fatalf("End() = %v", err)
+	}
+	ended(t, c)
 }
 
 // A name in the folder for temporary files that somebody else took first stops no socket of ours.
