@@ -171,8 +171,8 @@ func (k *Keeper) releasePeers(ctx context.Context) {
 // releaseWithin bounds what an answer waits for releasePeers.
 const releaseWithin = time.Second
 
-// self is what the keeper says of itself.
+// self is what the keeper says of itself. Agents whose folders it cannot read may run, and count.
 func (k *Keeper) self() wire.ManagerPeer {
-	n := len(k.where(func(r *record) bool { return !r.State.over() }))
+	n := len(k.where(func(r *record) bool { return !r.State.over() })) + len(k.Unreadable())
 	return wire.ManagerPeer{Instance: k.instance, Host: k.opts.Host, Agents: n, Heard: time.Now().UnixMilli()}
 }

@@ -155,19 +155,29 @@ func (s *Service) tell(a wire.AgentStatus) {
 func (s *Service) publish(ctx context.Context) {
 	beat := time.NewTicker(peerEvery)
 	defer beat.Stop()
-	s.event(wire.TopicPeer, s.k.self())
+	has := s.sayPeer()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case a := <-s.events:
 			s.event(wire.TopicAgents, a)
+			if !has { // should it be killed now, it is not one that had none
+				has = s.sayPeer()
+			}
 		case <-beat.C:
-			s.event(wire.TopicPeer, s.k.self())
+			has = s.sayPeer()
 		case <-s.fresh:
-			s.event(wire.TopicPeer, s.k.self())
+			has = s.sayPeer()
 		}
 	}
+}
+
+// sayPeer says that this supervisor is there, and reports whether it has agents.
+func (s *Service) sayPeer() (has bool) {
+	p := s.k.self()
+	s.event(wire.TopicPeer, p)
+	return p.Agents > 0
 }
 
 // goodbye is the last word of the keeper.

@@ -174,7 +174,7 @@ type AgentsReply struct {
 type ManagerPeer struct {
 	Instance string `json:"instance"`
 	Host     string `json:"host"`
-	Agents   int    `json:"agents"`
+	Agents   int    `json:"agents"`         // that have not ended, or whose folders cannot be read
 	Heard    int64  `json:"heard"`          // ms since 1970
 	Left     bool   `json:"left,omitempty"` // its last word
 }
