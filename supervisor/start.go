@@ -149,6 +149,7 @@ func (a *agent) resolve(ctx context.Context, run int, why error) error {
 			closeSeat(held, false)
 		}
 		a.send(Event{Kind: EventTrouble, Run: run, Reason: "uncertain: its seat did not start (" + why.Error() + "), and what is left of it is not known to have ended: " + err.Error()})
+		a.endUnheard(ctx, run)
 		if !sleep(ctx, backoff(try)) {
 			return ctx.Err()
 		}

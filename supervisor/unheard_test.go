@@ -106,3 +106,40 @@ func TestStopOfASeatThatIsStopped(t *testing.T) {
 		}
 	})
 }
+
+// dumb has seats that start, do not say what runs in them, and are reached by nobody after that.
+type dumb struct{ mute }
+
+func (d dumb) Start(ctx context.Context, dir string, spec supervisor.SeatSpec) (supervisor.Seat, error) {
+	s, err := d.mute.Start(ctx, dir, spec)
+	return dumbSeat{s}, err
+}
+
+type dumbSeat struct{ supervisor.Seat }
+
+func (dumbSeat) Process(ctx context.Context) (int, time.Time, error) {
+	return 0, time.Time{}, wire.Errorf(wire.CodeDeadlineExceeded, "no answer")
+}
+
+// TestStopOfASeatThatIsStoppedAsItStarts: an agent that stops its seat before the supervisor knows what runs there is ended all the same.
+func TestStopOfASeatThatIsStoppedAsItStarts(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
+		var set atomic.Bool
+		var asked atomic.Int32
+		set.Store(true)
+		s := newStand(t, func(o *supervisor.Options) { o.Seats = dumb{mute{o.Seats.(*theatre), &set, &asked}} })
+		a := s.spawn(t, operator, named("a")).Agent
+		time.Sleep(time.Minute)
+		if got := s.want(t, a.UID, wire.AgentStarting, wire.ProcessNone); !strings.Contains(got.Reason, "uncertain") || asked.Load() != 0 {
+			t.Errorf("its reason is %q, and %d were asked to end", got.Reason, asked.Load())
+		}
+		ctx, cancel := contextFor(t, time.Minute)
+		defer cancel()
+		if _, err := s.Stop(ctx, operator, wire.StopRequest{UID: a.UID}); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		if asked.Load() != 1 || s.th.alive() != 0 {
+			t.Errorf("it was asked %d times by a signal, want once; %d processes are left", asked.Load(), s.th.alive())
+		}
+	})
+}
