@@ -74,7 +74,7 @@ type EventKind string
 
 // The events.
 const (
-	EventBegin      EventKind = "begin"       // start it for the first time, or again when nothing came of a start that was planned
+	EventBegin      EventKind = "begin"       // start it for the first time or, with Run, again when nothing came of that
 	EventStarted    EventKind = "started"     // its process runs; PID and Began are set
 	EventNotStarted EventKind = "not-started" // and nothing of it is left; Reason, and Final when trying again is useless
 	EventSeen       EventKind = "seen"        // it was seen in the space
@@ -133,9 +133,12 @@ func Next(s State, r Rules, e Event) (State, []Action) {
 	switch e.Kind {
 	case EventBegin:
 		switch {
-		case m.Phase == "", m.Begun && m.Goal == GoalRun:
+		case m.Phase == "":
 			m.start("")
-		case m.Begun: // something else was wanted of it meanwhile
+		case e.Run == 0 || !m.Begun: // it has begun, perhaps anew a moment ago
+		case m.Goal == GoalRun:
+			m.start("")
+		default: // something else was wanted of it meanwhile
 			m.notStarted(e)
 		}
 	case EventStarted:

@@ -46,12 +46,22 @@ func TestNext(t *testing.T) {
 		return step{0, supervisor.Event{Kind: kind, Reason: "why"}, phase, a}
 	}
 	exited, stopping, backoff := wire.AgentExited, wire.AgentStopping, wire.AgentBackoff
+	undone := step{0, supervisor.Event{Kind: supervisor.EventBegin, Run: 1}, exited, acts(supervisor.ActRetire)}
 	for name, steps := range map[string][]step{
 		"works_and_is_stopped": {begin, started, seen, stop(stopping, supervisor.ActStop), ended(0, 0, exited, supervisor.ActRetire), just(supervisor.EventRetired, exited)},
 		"finishes":             {begin, started, seen, ended(time.Hour, 0, exited, supervisor.ActSuspend), due(10*time.Minute, exited, supervisor.ActRetire), just(supervisor.EventRetired, exited)},
 		"finishes_and_begins_anew": {
 			begin, started, seen, ended(time.Hour, 0, exited, supervisor.ActSuspend),
 			just(supervisor.EventRestart, wire.AgentStarting, supervisor.ActStart), started, seen,
+		},
+		"finishes_and_begins_anew_as_the_next_keeper_begins": {
+			begin, started, seen, ended(time.Hour, 0, exited, supervisor.ActSuspend),
+			just(supervisor.EventRestart, wire.AgentStarting, supervisor.ActStart), just(supervisor.EventBegin, wire.AgentStarting), started, seen,
+		},
+		"finishes_and_begins_anew_and_is_stopped_as_the_next_keeper_begins": {
+			begin, started, seen, ended(time.Hour, 0, exited, supervisor.ActSuspend),
+			just(supervisor.EventRestart, wire.AgentStarting, supervisor.ActStart), stop(stopping), just(supervisor.EventBegin, stopping),
+			{0, started.event, stopping, acts(supervisor.ActStop)},
 		},
 		"fails_and_comes_back": {
 			begin, started, seen, ended(time.Hour, 3, backoff, supervisor.ActSuspend), due(time.Second-1, backoff),
@@ -60,9 +70,9 @@ func TestNext(t *testing.T) {
 		"is_stopped_while_it_waits":                      {begin, started, ended(time.Second, 3, backoff, supervisor.ActSuspend), stop(exited, supervisor.ActRetire)},
 		"is_stopped_while_it_starts":                     {begin, stop(stopping), {0, started.event, stopping, acts(supervisor.ActStop)}, ended(0, 0, exited, supervisor.ActRetire)},
 		"is_stopped_and_never_began":                     {begin, stop(stopping), just(supervisor.EventNotStarted, exited, supervisor.ActRetire)},
-		"is_stopped_and_never_began_for_the_next_keeper": {begin, stop(stopping), just(supervisor.EventBegin, exited, supervisor.ActRetire)},
+		"is_stopped_and_never_began_for_the_next_keeper": {begin, stop(stopping), undone},
 		"is_lost_and_stopped_and_not_there": {
-			begin, started, just(supervisor.EventLost, stopping), stop(stopping), just(supervisor.EventBegin, exited, supervisor.ActRetire),
+			begin, started, just(supervisor.EventLost, stopping), stop(stopping), undone,
 		},
 		"is_restarted":             {begin, started, seen, just(supervisor.EventRestart, stopping, supervisor.ActStop), ended(0, 143, wire.AgentStarting, supervisor.ActStart)},
 		"is_restarted_and_stopped": {begin, started, just(supervisor.EventRestart, stopping, supervisor.ActStop), stop(stopping), ended(0, 0, exited, supervisor.ActRetire)},
@@ -305,17 +315,16 @@ func (h *host) random(t *rapid.T) {
 // away is a keeper that ends and another that finds what is there. Until it has found that, somebody may want something of the agent.
 func (h *host) away(t *rapid.T) {
 	h.state = supervisor.Recover(h.state, h.now)
-	if h.state.Begun {
-		switch rapid.IntRange(0, 5).Draw(t, "meanwhile") {
-		case 0:
-			h.wanted = false
-			h.next(t, supervisor.Event{Kind: supervisor.EventStop})
-		case 1:
-			h.next(t, supervisor.Event{Kind: supervisor.EventRestart})
-		}
+	run, began := h.state.Runs, h.state.Begun
+	switch rapid.IntRange(0, 5).Draw(t, "meanwhile") {
+	case 0:
+		h.wanted = false
+		h.next(t, supervisor.Event{Kind: supervisor.EventStop})
+	case 1:
+		h.next(t, supervisor.Event{Kind: supervisor.EventRestart})
 	}
-	switch run := h.state.Runs; {
-	case !h.state.Begun:
+	switch {
+	case !began:
 		h.next(t, supervisor.Event{Kind: supervisor.EventBegin})
 	case h.started != 0 && rapid.Bool().Draw(t, "came"), h.process != 0:
 		h.process, h.started = run, 0
