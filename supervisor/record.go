@@ -17,8 +17,9 @@ import (
 // recordVersion is the edition of agent.json. History: 1 (2026-11) first edition.
 const recordVersion = 1
 
-// maxRecord bounds agent.json in bytes.
-const maxRecord = 1 << 20
+// maxRecord bounds agent.json in bytes, well above a request and an agent file at their largest, escaped at their worst and quoted once more by
+// the reason of a failure: what was written must be read again, or the agent is nobody's.
+const maxRecord = 16 << 20
 
 // record is what is kept of one agent, in <dir>/<uid>/agent.json. It holds no secret.
 type record struct {
