@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,13 +57,13 @@ func (k *Keeper) locate(by Caller, u wire.UID) (*agent, error) {
 }
 
 // Agents returns the agents that a caller may know of and that fit the request, oldest first. Last lines are those of processes that have
-// ended, and come when they or a single agent are asked for.
+// ended, and come when they or a single agent are asked for. Many that have ended come without their folders and reasons, see wordsRoom.
 func (k *Keeper) Agents(by Caller, req wire.AgentsRequest) wire.AgentsReply {
 	out := wire.AgentsReply{Instance: k.instance, Host: k.opts.Host, Agents: []wire.AgentStatus{}, Peers: append([]wire.ManagerPeer{k.self()}, k.otherPeers()...)}
 	if by.Mode == wire.ModeAny {
 		out.Unreadable = k.Unreadable()
 	}
-	room := linesRoom
+	room, words := linesRoom, wordsRoom
 	for _, a := range k.all() {
 		rec := a.snapshot()
 		switch {
@@ -74,6 +75,11 @@ func (k *Keeper) Agents(by Caller, req wire.AgentsRequest) wire.AgentsReply {
 			if room -= size(st.Process.LastLines); room < 0 {
 				st.Process.LastLines = nil
 			}
+			if st.Ended() {
+				if words -= encoded(st.Cwd, st.Reason, st.Process.Left); words < 0 {
+					st.Cwd, st.Reason, st.Process.Left = "", "", nil
+				}
+			}
 			out.Agents = append(out.Agents, st)
 		}
 	}
@@ -82,6 +88,18 @@ func (k *Keeper) Agents(by Caller, req wire.AgentsRequest) wire.AgentsReply {
 
 // linesRoom bounds the last lines of all agents of one answer, in bytes: further ones come without.
 const linesRoom = 256 << 10
+
+// wordsRoom bounds, in bytes as they are sent, what is told of the agents of one answer that have ended and whose length somebody else chose:
+// folder, reason, and daemons that were left. Further ones come without, so that the answer can be sent whatever was started.
+const wordsRoom = 128 << 10
+
+func encoded(values ...any) (n int) {
+	for _, v := range values {
+		data, _ := json.Marshal(v) // strings and lists of them
+		n += len(data)
+	}
+	return n
+}
 
 func size(lines []string) int {
 	n := 0

@@ -1,12 +1,19 @@
 package supervisor_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cotal-go/cotal/cotaltest"
+	"github.com/cotal-go/cotal/internal/faketime"
+	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -33,6 +40,41 @@ func TestTheLargestRequestIsReadAgain(t *testing.T) {
 		c.stop()
 		if c = newCrew(t, m, dir, "one"); len(c.k.Unreadable()) > 0 {
 			t.Errorf("the next keeper cannot read %q", c.k.Unreadable())
+		}
+	})
+}
+
+// TestManyThatEndedFitAnAnswer: an agent whose own have ended in folders of long names, as many as are kept, keeps nobody from being told of all
+// agents.
+func TestManyThatEndedFitAnAnswer(t *testing.T) {
+	long := t.TempDir()
+	for len(long) < 3700 {
+		long = filepath.Join(long, strings.Repeat("long", 60))
+	}
+	if err := os.MkdirAll(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	faketime.Test(t, func(t *testing.T) {
+		s := newStand(t, nil)
+		s.th.set(func() { s.th.script = func(p *playSeat) { p.endLocked(supervisor.Ending{}, nil) } })
+		const many = 300
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() {
+				req := request("process")
+				req.Cwd = long
+				s.spawn(t, operator, req)
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Minute)
+		told := s.Agents(operator, wire.AgentsRequest{Ended: true})
+		data, err := json.Marshal(told)
+		if err != nil || len(told.Agents) != many || len(data) > wire.MaxReply {
+			t.Errorf("%d agents are told in %d bytes, %v; want %d in at most %d", len(told.Agents), len(data), err, many, wire.MaxReply)
+		}
+		if one := s.Agents(operator, wire.AgentsRequest{Ended: true, UID: told.Agents[many-1].UID}).Agents; len(one) != 1 || one[0].Cwd != long {
+			t.Error("one alone is told without its folder")
 		}
 	})
 }
