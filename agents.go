@@ -66,11 +66,12 @@ func (c *NodeClient) Agents(ctx context.Context, space string) ([]wire.AgentStat
 		return nil, fmt.Errorf("list agents of space %q: %w", space, err)
 	}
 	defer end()
-	return living(ctx, m, space)
+	census, err := m.Census(ctx, wire.AgentsRequest{})
+	return living(census, err, space)
 }
 
-func living(ctx context.Context, m *manager.Client, space string) ([]wire.AgentStatus, error) {
-	census, err := m.Census(ctx, wire.AgentsRequest{})
+// living are the agents of a census that have not ended, or why they are not known.
+func living(census manager.Census, err error, space string) ([]wire.AgentStatus, error) {
 	if err == nil {
 		err = census.Complete("agents")
 	}
@@ -100,7 +101,8 @@ func (c *NodeClient) StopAgents(ctx context.Context, space string, grace time.Du
 	defer end()
 	var ended []wire.AgentStatus
 	for range stopRounds {
-		all, err := living(ctx, m, space)
+		census, err := m.Census(ctx, wire.AgentsRequest{})
+		all, err := living(census, err, space)
 		if err != nil {
 			return ended, err
 		}

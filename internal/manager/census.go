@@ -39,7 +39,12 @@ type Refusal struct {
 // Errors: unavailable when no supervisor answers; permission-denied when the caller may not ask; the refusal of the last one when all
 // that answered refused. Who did not answer is no error here, see [Census.Complete].
 func (c *Client) Census(ctx context.Context, req wire.AgentsRequest) (Census, error) {
-	replies, refused, peers, err := gather(ctx, c, wire.CommandAgents, req, func(r wire.AgentsReply) (string, []wire.ManagerPeer) { return r.Instance, r.Peers })
+	return c.census(ctx, wire.CommandAgents, req)
+}
+
+// census asks every supervisor a command that is answered with agents.
+func (c *Client) census(ctx context.Context, command string, req any) (Census, error) {
+	replies, refused, peers, err := gather(ctx, c, command, req, func(r wire.AgentsReply) (string, []wire.ManagerPeer) { return r.Instance, r.Peers })
 	if err != nil {
 		return Census{}, err
 	}
