@@ -84,35 +84,44 @@ func living(census manager.Census, err error, space string) ([]wire.AgentStatus,
 const (
 	// stopTogether bounds the agents that are ended at the same time.
 	stopTogether = 32
-	// stopRounds is how often those that were started meanwhile are looked for.
+	// stopRounds is how often those that are left are ended.
 	stopRounds = 5
+	// stopHold is for how long after the last look no supervisor takes agents, releaseWithin bounds the request to take them again.
+	stopHold, releaseWithin = 30 * time.Second, 2 * time.Second
 )
 
 // StopAgents ends every agent of a space and retires its grant, wherever it runs, and returns those that ended, once every supervisor
-// says that none is left. An agent has grace after it is asked to end; 0 means 10 s.
+// says that none is left. Meanwhile no supervisor takes agents, and a spawn that is under way is refused; nor does one for 30 s after
+// that, so that the mesh can be stopped without any. An agent has grace after it is asked to end; 0 means 10 s.
 //
 // Errors: unavailable when no supervisor answers, or one that is known does not; those of ending an agent, which names it. What could
-// not be ended goes on, and what ended is returned all the same.
-func (c *NodeClient) StopAgents(ctx context.Context, space string, grace time.Duration) ([]wire.AgentStatus, error) {
+// not be ended goes on, agents are taken again, and what ended is returned all the same.
+func (c *NodeClient) StopAgents(ctx context.Context, space string, grace time.Duration) (ended []wire.AgentStatus, err error) {
 	m, end, err := c.supervisors(ctx, space)
 	if err != nil {
 		return nil, fmt.Errorf("stop agents of space %q: %w", space, err)
 	}
 	defer end()
-	var ended []wire.AgentStatus
-	for range stopRounds {
-		census, err := m.Census(ctx, wire.AgentsRequest{})
-		all, err := living(census, err, space)
+	defer func() {
 		if err != nil {
-			return ended, err
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+			defer cancel()
+			_, _ = m.Drain(limited, 0) // else the hold ends by itself
 		}
-		if len(all) == 0 {
-			return ended, c.awaitRetired(ctx, space, ended)
+	}()
+	for range stopRounds {
+		census, err := m.Drain(ctx, stopHold)
+		all, err := living(census, err, space)
+		if err != nil || len(all) == 0 {
+			return ended, err
 		}
 		gone, err := stopAgents(ctx, m, all, grace)
 		ended = append(ended, gone...)
 		if err != nil {
 			return ended, fmt.Errorf("stop agents of space %q: %w", space, err)
+		}
+		if err := c.awaitRetired(ctx, space, gone); err != nil {
+			return ended, err
 		}
 	}
 	return ended, wire.Errorf(wire.CodeConflict, "stop agents of space %q: agents are started as fast as they are ended; find out who starts them", space)

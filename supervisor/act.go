@@ -243,7 +243,7 @@ func (a *agent) awaitEnd(ctx context.Context) error {
 // the agent can be started: one that runs is not ended for a start that fails.
 //
 // Errors: those of locating it; failed-precondition for one that is being stopped or whose life is over, and when no seat can be started
-// or nothing written; resource-exhausted for one that has ended, as of a spawn; those of the connector.
+// or nothing written; resource-exhausted for one that has ended, and unavailable, as of a spawn; those of the connector.
 func (k *Keeper) Restart(ctx context.Context, by Caller, req wire.RestartRequest) (wire.AgentStatus, error) {
 	a, err := k.locate(by, req.UID)
 	if err != nil {
@@ -267,7 +267,11 @@ func (k *Keeper) Restart(ctx context.Context, by Caller, req wire.RestartRequest
 	if err != nil {
 		return wire.AgentStatus{}, err
 	}
-	read := a.send(Event{Kind: EventRestart})
+	read, err := k.startAgain(a, rec.Principal)
+	if err != nil {
+		release()
+		return wire.AgentStatus{}, err
+	}
 	k.begin(func(run context.Context) { // the place is held until the agent has it, also when the caller waits no longer
 		defer release()
 		a.awaitRead(run, read)

@@ -26,10 +26,8 @@ func (s *Service) register() {
 	control.Handle(s.serve, control.Command{
 		Name: wire.CommandAgents, Effect: control.Read, Modes: reach, Description: "The agents of this supervisor that the caller may know of, and the supervisors that it knows of.",
 	}, func(ctx context.Context, req *control.Request, in *wire.AgentsRequest) (wire.AgentsReply, error) {
-		if req.Mode == wire.ModeAny { // somebody may have just revoked what they hold
-			limited, cancel := context.WithTimeout(ctx, releaseWithin)
-			defer cancel()
-			k.releasePeers(limited)
+		if req.Mode == wire.ModeAny {
+			s.releasePeers(ctx)
 		}
 		return k.Agents(callerOf(req), value(in)), nil
 	})
@@ -48,12 +46,25 @@ func (s *Service) register() {
 	}, func(ctx context.Context, req *control.Request, in wire.RestartRequest) (wire.AgentStatus, error) {
 		return k.Restart(ctx, callerOf(req), in)
 	})
+	control.Handle(s.serve, control.Command{
+		Name: wire.CommandDrain, Effect: control.Write, Modes: operator, Description: "Takes no agents for a while, so that all can be ended, and answers with those that have not ended.",
+	}, func(ctx context.Context, req *control.Request, in wire.DrainRequest) (wire.AgentsReply, error) {
+		s.releasePeers(ctx)
+		return k.Drain(ctx, callerOf(req), in)
+	})
 	s.registerTerminal()
 	s.registerPersonas()
 	s.serve.Check("agents", k.checkAgents)
 	s.serve.Check("state", k.checkState)
 	s.serve.Check("roster", k.checkRoster)
 	s.serve.Check("authority", k.checkAuthority)
+}
+
+// releasePeers looks after supervisors that are gone: somebody may have just revoked what their agents hold.
+func (s *Service) releasePeers(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, releaseWithin)
+	defer cancel()
+	s.k.releasePeers(limited)
 }
 
 func (s *Service) registerTerminal() {

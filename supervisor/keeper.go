@@ -56,6 +56,8 @@ type Keeper struct {
 	stale    bool // what is seen may be old
 	standing standing
 	unread   map[wire.UID]bool // whose folders could not be read: their processes may run
+	drains   int               // how often agents were to be taken no more: a spawn from before is refused
+	held     time.Time         // until when none are taken
 }
 
 // requestKey is what makes two spawns the same.

@@ -28,6 +28,7 @@ type Caller struct {
 // spawning is one spawn, under way or done.
 type spawning struct {
 	digest string
+	drains int // of the keeper when it began
 	done   chan struct{}
 	agent  *agent // set before done is closed, nil when it failed with err
 	err    error
@@ -49,7 +50,8 @@ const spawnTimeout = 2 * time.Minute
 //
 // Errors: bad-request; not-found for the persona, the connector or its program; already-exists for an explicit name that is in use;
 // conflict for a request id that was used for something else; resource-exhausted over a ceiling, with "used" and "allowed";
-// permission-denied, of the authority; failed-precondition when no seat can be started; unavailable when nobody could be asked, with nothing made; deadline-exceeded with outcome
+// permission-denied, of the authority; failed-precondition when no seat can be started; unavailable when nobody could be asked or no agents
+// are taken, see [Keeper.Drain], with nothing made; deadline-exceeded with outcome
 // unknown when ctx ends first.
 func (k *Keeper) Spawn(ctx context.Context, by Caller, req wire.SpawnRequest) (wire.SpawnReply, error) {
 	if err := checkSpawn(req); err != nil {
@@ -97,7 +99,10 @@ func (k *Keeper) spawning(by Caller, req wire.SpawnRequest) (s *spawning, mine b
 		}
 		return s, false, nil
 	}
-	s = &spawning{digest: digest, done: make(chan struct{})}
+	if err := k.takes("spawn", k.drains); err != nil {
+		return nil, false, err
+	}
+	s = &spawning{digest: digest, drains: k.drains, done: make(chan struct{})}
 	k.requests[key] = s
 	return s, true, nil
 }
@@ -116,7 +121,7 @@ func (k *Keeper) finish(by Caller, req wire.SpawnRequest, s *spawning, a *agent,
 // spawn carries a spawn out, and then is the goroutine of the agent.
 func (k *Keeper) spawn(run context.Context, by Caller, req wire.SpawnRequest, s *spawning) {
 	ctx, cancel := context.WithTimeout(run, spawnTimeout)
-	a, err := k.make(ctx, by, req, s.digest)
+	a, err := k.make(ctx, by, req, s)
 	cancel()
 	if err != nil && run.Err() != nil {
 		err = wire.Errorf(wire.CodeUnavailable, "spawn: the supervisor stops")
@@ -133,7 +138,7 @@ func (k *Keeper) spawn(run context.Context, by Caller, req wire.SpawnRequest, s 
 
 // make takes everything that a spawn needs, in the order in which it is undone most easily: nothing is granted before the host is
 // known to take what it is asked, and nothing is started before the grant is on disk.
-func (k *Keeper) make(ctx context.Context, by Caller, req wire.SpawnRequest, digest string) (*agent, error) {
+func (k *Keeper) make(ctx context.Context, by Caller, req wire.SpawnRequest, s *spawning) (*agent, error) {
 	p, fixed, mode, err := k.plan(req)
 	if err != nil {
 		return nil, err
@@ -151,7 +156,7 @@ func (k *Keeper) make(ctx context.Context, by Caller, req wire.SpawnRequest, dig
 		return nil, err
 	}
 	rec := &record{
-		V: recordVersion, Label: k.label(), Asked: by.Life.String(), RequestID: req.RequestID, Digest: digest,
+		V: recordVersion, Label: k.label(), Asked: by.Life.String(), RequestID: req.RequestID, Digest: s.digest,
 		Parent: line.parent, ParentUID: line.uid, Lineage: line.lives, Depth: line.depth, WithParent: req.WithParent,
 		Plan: *p, Created: time.Now().UTC(),
 		Rules: Rules{Policy: DefaultPolicy(mode), Joins: l.Joins, Linger: k.opts.Linger},
@@ -167,11 +172,11 @@ func (k *Keeper) make(ctx context.Context, by Caller, req wire.SpawnRequest, dig
 		return nil, err
 	}
 	defer k.unname(wire.Principal{Owner: line.owner, Actor: rec.Plan.Name})
-	return k.enter(ctx, rec, m)
+	return k.enter(ctx, rec, m, s.drains)
 }
 
 // enter makes a granted agent one of the keeper's: from here on it is on disk.
-func (k *Keeper) enter(ctx context.Context, rec *record, m *material) (*agent, error) {
+func (k *Keeper) enter(ctx context.Context, rec *record, m *material, drains int) (*agent, error) {
 	rec.UID, rec.Principal = m.cred.UID, m.cred.Principal
 	dir := filepath.Join(k.opts.Dir, string(rec.UID))
 	err := os.Mkdir(dir, 0o700)
@@ -183,7 +188,7 @@ func (k *Keeper) enter(ctx context.Context, rec *record, m *material) (*agent, e
 	} else {
 		a := newAgent(k, dir, rec)
 		a.fresh = m
-		if err = k.admit(a); err == nil {
+		if err = k.admit(a, drains); err == nil {
 			return a, nil
 		}
 	}
@@ -197,10 +202,13 @@ func (k *Keeper) enter(ctx context.Context, rec *record, m *material) (*agent, e
 	return nil, err
 }
 
-// admit makes an agent known, unless the one that starts it was made to end meanwhile: who ended that one has not seen this one.
-func (k *Keeper) admit(a *agent) error {
+// admit makes an agent known, unless the one that starts it, or all, were made to end meanwhile: who ended those has not seen this one.
+func (k *Keeper) admit(a *agent, drains int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.takes("spawn", drains); err != nil {
+		return err
+	}
 	if parent := k.agents[a.parent]; parent != nil {
 		if err := mayStart(parent.snapshot()); err != nil {
 			return err

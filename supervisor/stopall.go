@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"github.com/cotal-go/cotal/internal/atomicfile"
 	"github.com/cotal-go/cotal/internal/fserr"
 	"github.com/cotal-go/cotal/wire"
 )
 
-// StopAll ends every agent and retires its grant, and returns when that is proved of all of them, or ctx ends. The keeper runs
-// meanwhile, and so does a service over it, without which no grant can be retired.
+// stopHold is for how long no agents are taken once all are to end.
+const stopHold = 30 * time.Second
+
+// StopAll ends every agent and retires its grant, and returns when that is proved of all of them, or ctx ends. What is asked for meanwhile, or
+// within 30 s from its beginning, is refused, also a spawn that was under way. The keeper runs meanwhile, and so does a service over it,
+// without which no grant can be retired.
 //
 // Errors: one that names each agent which is not known to have ended, or whose grant is not retired yet; what is left undone goes on
 // with the keeper, or with the next one.
@@ -21,6 +26,7 @@ func (k *Keeper) StopAll(ctx context.Context) ([]wire.AgentStatus, error) {
 	case <-ctx.Done():
 		return nil, wire.Errorf(wire.CodeUnavailable, "stop agents: the supervisor is still looking at the agents of before")
 	}
+	k.hold(stopHold)
 	all := k.where(func(r *record) bool { return !r.settled() })
 	for _, a := range all {
 		a.send(Event{Kind: EventStop, Reason: "all agents are stopped"})

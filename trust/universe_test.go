@@ -101,7 +101,7 @@ func managerProbes(mine string, foreign []string, modes ...string) []probe {
 	rails := []string{"ep.one.manager.", "ep.all.manager.", "ep.inst.manager.i1."}
 	modes = append([]string{"", ".owner.u_x"}, modes...)
 	for _, rail := range rails {
-		for _, c := range append(wire.ManagerCommands(), wire.CommandInput, "other") {
+		for _, c := range append(wire.ManagerCommands(), wire.CommandInput, wire.CommandDrain, "other") {
 			for _, mode := range modes {
 				out = append(out, pubs("cotal.main."+rail+c, mode+mine)...)
 			}

@@ -3,7 +3,7 @@ package wire
 // ManagerEndpoint is the reserved name of the endpoint that starts and keeps agents: the supervisor.
 const ManagerEndpoint = "manager"
 
-// Commands of the manager endpoint. Spawn goes to any instance, or to one that is named; Agents and Personas are asked of all
+// Commands of the manager endpoint. Spawn goes to any instance, or to one that is named; Agents, Personas and Drain are asked of all
 // instances; the others go to the instance that keeps the agent, which Agents tells. Every command is admitted without a target,
 // where the caller reaches what was started under it, and with mode any, where an operator reaches all. Stop is also admitted with
 // mode self.
@@ -17,9 +17,10 @@ const (
 	CommandInput    = "input"    // InputRequest, InputReply
 	CommandPersonas = "personas" // PersonasRequest, PersonasReply
 	CommandPersona  = "persona"  // PersonaRequest, PersonaReply
+	CommandDrain    = "drain"    // DrainRequest, AgentsReply
 )
 
-// ManagerCommands are what who may spawn may ask, besides stopping itself. Input is an operator's alone.
+// ManagerCommands are what who may spawn may ask, besides stopping itself. Input and Drain are an operator's alone.
 func ManagerCommands() []string {
 	return []string{CommandSpawn, CommandAgents, CommandAwait, CommandStop, CommandRestart, CommandAttach, CommandPersonas, CommandPersona}
 }
@@ -57,6 +58,7 @@ const (
 	MaxPrompt      = 32 << 10 // bytes of SpawnRequest.Prompt and InputRequest.Text
 	MaxPersonaText = 64 << 10 // bytes of PersonaRequest.Text
 	MaxLastLines   = 20       // of AgentProcess.LastLines, of at most 400 characters each
+	MaxHold        = 60_000   // of DrainRequest.Hold
 )
 
 // SpawnRequest asks for an agent.
@@ -168,6 +170,13 @@ type AgentsReply struct {
 	// Unreadable are lives that this instance keeps something of which it cannot read, so that it does not know whose they are: their
 	// processes may run. Operators alone are told.
 	Unreadable []UID `json:"unreadable,omitempty"`
+}
+
+// DrainRequest has an instance take no agents for a while, so that all of them can be ended. What it has not accepted by the time of its
+// answer, which names every agent that has not ended, it refuses; nor does it start one again that has ended.
+type DrainRequest struct {
+	// Hold is for how long from now, in milliseconds, at most MaxHold; the last request counts. 0 takes agents again.
+	Hold int64 `json:"holdMs"`
 }
 
 // ManagerPeer is an instance of the manager.

@@ -42,6 +42,14 @@ func (c *Client) Census(ctx context.Context, req wire.AgentsRequest) (Census, er
 	return c.census(ctx, wire.CommandAgents, req)
 }
 
+// Drain has every supervisor take no agents for hold, at most a minute, and start none again that has ended; what is under way is refused. The
+// census has the agents that have not ended: until the hold is over no others come. A hold of 0 takes agents again. Operators alone may.
+//
+// Errors are as for [Client.Census].
+func (c *Client) Drain(ctx context.Context, hold time.Duration) (Census, error) {
+	return c.census(ctx, wire.CommandDrain, wire.DrainRequest{Hold: hold.Milliseconds()})
+}
+
 // census asks every supervisor a command that is answered with agents.
 func (c *Client) census(ctx context.Context, command string, req any) (Census, error) {
 	replies, refused, peers, err := gather(ctx, c, command, req, func(r wire.AgentsReply) (string, []wire.ManagerPeer) { return r.Instance, r.Peers })

@@ -170,11 +170,15 @@ func (d *down) endAgents(ctx context.Context, t *target.Target, res *DownResult)
 	if err != nil {
 		return t.Explain(err)
 	}
-	for _, s := range supervisedSpaces(st) {
-		ended, err := node.StopAgents(ctx, s, 0)
-		res.Ended = append(res.Ended, ended...)
-		if err != nil {
-			return d.unknown(ctx, t, node, s, err)
+	for left := true; left; { // until a pass finds none anywhere: the hold of the first space may be over after the last
+		left = false
+		for _, s := range supervisedSpaces(st) {
+			ended, err := node.StopAgents(ctx, s, 0)
+			res.Ended = append(res.Ended, ended...)
+			if err != nil {
+				return d.unknown(ctx, t, node, s, err)
+			}
+			left = left || len(ended) > 0
 		}
 	}
 	if t.Config.Run == nil || t.Config.Project == nil {
