@@ -48,6 +48,8 @@ type lane struct {
 	prove func(ctx context.Context, next, old string) error
 	// stand makes sure of what an instance stands on, before one is made; nil: nothing.
 	stand func(ctx context.Context) error
+	// told is told what is wrong with the lane, nil for nothing, at each try, and must not wait; nil: nobody.
+	told func(err error)
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -269,15 +271,21 @@ func (l *lane) start(parent, ctx context.Context) (*instance, error) {
 
 func (l *lane) set(state string, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.state, l.err, l.since = state, err, time.Now()
+	l.mu.Unlock()
+	if l.told != nil && (state == laneServing || state == laneBackoff && err != nil) {
+		l.told(err)
+	}
 }
 
 // note tells in the status what is wrong with a lane that serves; nil: nothing.
 func (l *lane) note(err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.err = err
+	l.mu.Unlock()
+	if l.told != nil {
+		l.told(err)
+	}
 }
 
 func (l *lane) status() (state string, since time.Time, err error) {

@@ -27,6 +27,9 @@ type SupervisorOptions struct {
 	Dir func(space string) string
 	// CAFile is what agents check the broker's certificate by; empty means the roots of the system.
 	CAFile string
+	// Away is called by [NodeClient.ServeSupervisor] when the space cannot be reached any more, with the reason, for each other reason once
+	// more, and with nil when it is served again. It must not wait. May be nil.
+	Away func(reason error)
 	// Keeper shapes the keeper of each space; Program and Seats are required there. Dir, Server and Logger are filled in.
 	Keeper supervisor.Options
 }
@@ -288,13 +291,19 @@ func (c *NodeClient) ServeSupervisor(ctx context.Context, name string, opts Supe
 	if _, err := c.mint.Account(ctx, s); err != nil {
 		return fmt.Errorf("serve supervisor of space %q: %w", s, err)
 	}
-	of := supervisorOf{auth: c.auth, dial: c.dialRole, log: c.opts.Logger, server: func() supervisor.Server {
+	of := supervisorOf{auth: c.auth, log: c.opts.Logger, server: func() supervisor.Server {
 		return supervisor.Server{URL: c.server(), TLS: strings.HasPrefix(c.url, "tls:"), CAFile: opts.CAFile, CapabilityFile: capability}
 	}}
+	if opts.Away == nil {
+		opts.Away = func(error) {}
+	}
+	reach := &reach{tell: opts.Away}
+	of.dial = reach.follow(c.dialRole)
 	v, err := of.make(ctx, s, opts)
 	if err != nil {
 		return err
 	}
+	v.lane.told = reach.is
 	defer func() {
 		v.cancel()
 		v.wg.Wait()

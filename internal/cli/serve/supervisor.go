@@ -19,7 +19,7 @@ beside the mesh's own supervisor, in a folder of its own that --state names, or 
 --no-supervisor. Each agent belongs to the supervisor that started it.
 
 When it ends, its agents go on; the next one over the same folder adopts them. It takes its credential from the records of the project
-and replaces it before it expires. It holds no key that signs.
+and replaces it before it expires. It holds no key that signs. While it cannot reach the mesh it says so, with the reason, and goes on trying.
 `
 
 const supervisorExample = `
@@ -74,6 +74,13 @@ func (s *supervisor) Run(ctx context.Context, e *command.Env) error {
 	opts, err := target.SupervisorOptions(p, dir, t.Config.CA.Value)
 	if err != nil {
 		return err
+	}
+	opts.Away = func(reason error) {
+		if reason == nil {
+			e.Note("the mesh is there again; running agents of space %s", t.Space())
+			return
+		}
+		e.Note("cannot reach the mesh at %s (%s); it is tried until it is there, and agents go on", t.Config.Server.Value, command.Safe(reason.Error()))
 	}
 	opts.Keeper.MaxAgents = cmp.Or(s.most, settings.MaxAgents)
 	space := string(t.Space())
