@@ -173,16 +173,7 @@ func (r *ps) human(p *command.Printer, c manager.Census) {
 	}
 	for _, s := range c.Silent {
 		p.Line("")
-		heard := "never heard"
-		if s.Heard > 0 {
-			heard = "last heard " + view.Age(time.UnixMilli(s.Heard), now) + " ago"
-		}
-		if s.Left {
-			p.Line("supervisor %s on %s left %s ago; %s of it went on", p.Bold(command.Safe(s.Instance)), command.Safe(s.Host),
-				view.Age(time.UnixMilli(s.Heard), now), view.Plural(uint64(max(0, s.Agents)), "agent"))
-			continue
-		}
-		p.Line("supervisor %s on %s does not answer, %s; it kept %s then", p.Bold(command.Safe(s.Instance)), command.Safe(s.Host), heard, view.Plural(uint64(max(0, s.Agents)), "agent"))
+		p.Line("supervisor %s on %s %s", p.Bold(command.Safe(s.Instance)), command.Safe(s.Host), view.Silent(s, now))
 	}
 }
 

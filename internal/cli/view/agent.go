@@ -95,6 +95,18 @@ func LastLines(p *command.Printer, lines []string) {
 	}
 }
 
+// Silent says what is known of a supervisor that does not answer.
+func Silent(s wire.ManagerPeer, now time.Time) string {
+	agents := Plural(uint64(max(0, s.Agents)), "agent")
+	switch {
+	case s.Left:
+		return "left " + Age(time.UnixMilli(s.Heard), now) + " ago; " + agents + " of it went on"
+	case s.Heard > 0:
+		return "does not answer, last heard " + Age(time.UnixMilli(s.Heard), now) + " ago; it kept " + agents + " then"
+	}
+	return "does not answer, never heard; it kept " + agents + " then"
+}
+
 // Age is how long ago something was, in its largest unit: 12s, 5m, 3h, 2d. The zero time is "-".
 func Age(at, now time.Time) string {
 	if at.IsZero() {
