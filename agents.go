@@ -22,6 +22,47 @@ func (c *NodeClient) Supervisors(ctx context.Context, name string) (int, error) 
 	return c.connected(ctx, name, trust.Supervisor)
 }
 
+// SupervisorPeer is a supervisor of a space as it says itself or, where it gives no answer, as others heard it last.
+type SupervisorPeer struct {
+	wire.ManagerPeer
+	Silent  bool   `json:"silent,omitempty"`  // it is known and did not answer
+	Refused string `json:"refused,omitempty"` // why it would not say how many agents it has
+}
+
+// SupervisorPeers asks every supervisor of a space who it is. Those that are known and silent, or left while their agents went on, are among
+// them.
+//
+// Errors: those of reaching the space; unavailable when supervisors are connected and none answers.
+func (c *NodeClient) SupervisorPeers(ctx context.Context, space string) ([]SupervisorPeer, error) {
+	m, end, err := c.supervisors(ctx, space)
+	if err != nil {
+		return nil, fmt.Errorf("list supervisors of space %q: %w", space, err)
+	}
+	defer end()
+	census, err := m.Census(ctx, wire.AgentsRequest{UID: wire.NewUID()}) // of no agent: only who answers is wanted
+	if err != nil {
+		if n, uncounted := c.Supervisors(ctx, space); uncounted == nil && n == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("list supervisors of space %q: %w", space, err)
+	}
+	var out []SupervisorPeer
+	for _, r := range census.Replies {
+		p := SupervisorPeer{ManagerPeer: wire.ManagerPeer{Instance: r.Instance, Host: r.Host}}
+		if i := slices.IndexFunc(r.Peers, func(p wire.ManagerPeer) bool { return p.Instance == r.Instance }); i >= 0 {
+			p.ManagerPeer = r.Peers[i]
+		}
+		out = append(out, p)
+	}
+	for _, r := range census.Refused {
+		out = append(out, SupervisorPeer{ManagerPeer: r.ManagerPeer, Refused: r.Err.Error()})
+	}
+	for _, p := range census.Silent {
+		out = append(out, SupervisorPeer{ManagerPeer: p, Silent: true})
+	}
+	return out, nil
+}
+
 // operator asks the supervisors of a space with a short credential of its own.
 type operator struct {
 	*control.Caller

@@ -42,12 +42,18 @@ func (w *world) cliEnv(in io.Reader, out, errs io.Writer) cli.Env {
 // up runs `cotal up --json` beside the test until the test ends, and returns the line it printed when it was ready.
 func (w *world) up(args ...string) string {
 	w.t.Helper()
+	return w.beside(append([]string{"up", "--json"}, args...)...)
+}
+
+// beside runs a command beside the test until the test ends, and returns the first line it printed.
+func (w *world) beside(args ...string) string {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	pr, pw := io.Pipe()
 	var errs bytes.Buffer
 	code := make(chan int, 1)
 	go func() {
-		c := cli.Main(ctx, append([]string{"up", "--json"}, args...), w.cliEnv(strings.NewReader(""), pw, &errs))
+		c := cli.Main(ctx, args, w.cliEnv(strings.NewReader(""), pw, &errs))
 		_ = pw.Close()
 		code <- c
 	}()
@@ -55,11 +61,11 @@ func (w *world) up(args ...string) string {
 	w.t.Cleanup(func() {
 		cancel()
 		if c := <-code; c != 0 {
-			w.t.Errorf("up ended with %d: %s", c, &errs)
+			w.t.Errorf("cotal %s ended with %d: %s", strings.Join(args, " "), c, &errs)
 		}
 	})
 	if err != nil {
-		w.t.Fatalf("up printed nothing: %v", err)
+		w.t.Fatalf("cotal %s printed nothing: %v", strings.Join(args, " "), err)
 	}
 	return line
 }

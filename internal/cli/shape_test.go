@@ -53,6 +53,8 @@ func TestJSONShapes(t *testing.T) {
 	for name, out := range w.shapesOfAgents() {
 		got[name] = out
 	}
+	w.beside("serve", "supervisor", "--state", "other", "--json")
+	got["status_supervisors"] = w.until(`"supervisors":`, "status", "--json")
 	for name, out := range got {
 		t.Run(name, func(t *testing.T) {
 			fields := shapes(t, out)

@@ -1,16 +1,19 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
 	"github.com/cotal-go/cotal/supervisor/connector"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -49,6 +52,55 @@ func agentNames(all []wire.AgentStatus) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// supervisorsWithin bounds the question who supervises.
+const supervisorsWithin = 3 * time.Second
+
+// askSupervisors fills in which supervisors the spaces have beside the mesh's own.
+func askSupervisors(ctx context.Context, node *cotal.NodeClient, res *StatusResult) {
+	ctx, cancel := context.WithTimeout(ctx, supervisorsWithin)
+	defer cancel()
+	var mu sync.Mutex // guards both maps
+	res.Supervisors, res.SupervisorsUnknown = map[string][]cotal.SupervisorPeer{}, map[string]string{}
+	var wg sync.WaitGroup
+	for _, s := range res.Node.Spaces {
+		if s.Supervisor == nil || s.Supervisor.State != stateServing && s.Supervisor.State != stateElsewhere {
+			continue
+		}
+		wg.Go(func() {
+			all, err := node.SupervisorPeers(ctx, s.Name)
+			all = slices.DeleteFunc(all, func(p cotal.SupervisorPeer) bool { return p.Instance == s.Supervisor.Instance })
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				res.SupervisorsUnknown[s.Name] = err.Error()
+			} else if len(all) > 0 {
+				res.Supervisors[s.Name] = all
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// supervisors names those of a space beside the mesh's own.
+func (s SpaceLine) supervisors(p *command.Printer) {
+	for _, v := range s.beside {
+		says := view.Plural(uint64(max(0, v.Agents)), "agent")
+		switch {
+		case v.Refused != "":
+			says = "refuses to tell: " + command.Safe(v.Refused)
+		case v.Silent:
+			says = view.Silent(v.ManagerPeer, time.Now())
+		}
+		p.Line("    supervisor %s on %s: %s", command.Safe(v.Instance), command.Safe(cmp.Or(v.Host, "an unknown host")), says)
+	}
+	switch v := s.Supervisor; {
+	case s.unasked == "" && len(s.beside) == 0 && v != nil && v.State == stateElsewhere:
+		p.Line("    no supervisor runs; start one: cotal serve supervisor --space %s", command.Quote(s.Name))
+	case s.unasked != "":
+		p.Line("    which supervisors there are is not known: %s", command.Safe(s.unasked))
+	}
 }
 
 // running says of a space how its agents are run.

@@ -25,7 +25,8 @@ Asks the mesh what it is doing and shows the answer: the broker, every space wit
 delivery service of the space answers at this moment, and who is present. Nothing is taken from a file but the address to
 ask, and an answer that does not come is told within ten seconds.
 
-Agents are counted by their states; cotal ps shows each of them.
+Agents are counted by their states; cotal ps shows each of them. Supervisors in processes of their own are named, also those that do not
+answer or left while their agents went on.
 
 Of a space where people sign in it says at which provider, and how what signs them in is. Who is present there is shown to who
 has signed in.
@@ -63,6 +64,9 @@ type StatusResult struct {
 	Silent     int              `json:"silent,omitempty"`
 	// Authorities counts, for each space that processes of their own sign people in at, how many of them are connected.
 	Authorities map[string]int `json:"authorities,omitempty"`
+	// Supervisors are, by space, the supervisors beside the mesh's own, and SupervisorsUnknown why they could not be asked.
+	Supervisors        map[string][]cotal.SupervisorPeer `json:"supervisors,omitempty"`
+	SupervisorsUnknown map[string]string                 `json:"supervisorsUnknown,omitempty"`
 	// Space is the space that was looked into, Present who is there; absent when nobody could say.
 	Space   string        `json:"space"`
 	Present []target.Peer `json:"present,omitzero"`
@@ -122,6 +126,7 @@ func (s *status) askNode(ctx context.Context, t *target.Target, res *StatusResul
 	}
 	st.URL = t.Config.Server.Value
 	res.Node = &st
+	askSupervisors(ctx, node, res)
 	for _, s := range st.Spaces {
 		if s.People == nil || s.People.Exchange != stateElsewhere {
 			continue
@@ -143,6 +148,7 @@ func (r StatusResult) spaces() []SpaceLine {
 		if n, counted := r.Authorities[s.Name]; counted && n == 0 {
 			lines[i].shut = true
 		}
+		lines[i].beside, lines[i].unasked = r.Supervisors[s.Name], r.SupervisorsUnknown[s.Name]
 	}
 	return lines
 }
@@ -285,6 +291,7 @@ func (r StatusResult) human(p *command.Printer) {
 			}
 			s.signing(p)
 			s.running(p)
+			s.supervisors(p)
 		}
 	}
 	for _, h := range r.answers {

@@ -341,6 +341,9 @@ type SpaceLine struct {
 
 	mode string
 	shut bool // processes of its own sign people in, and none is connected
+	// beside are the supervisors besides the mesh's own, unasked is why they are not known.
+	beside  []cotal.SupervisorPeer
+	unasked string
 }
 
 // people reports whether people sign in at the default space.
