@@ -284,6 +284,21 @@ func (p *Project) Original() string {
 	return own.Root
 }
 
+// Moved is the folder that the records of the project are for when this is neither that one nor a copy of it, "" else. The next start settles that;
+// while a mesh runs, it was started there.
+func (p *Project) Moved() string {
+	own, err := p.place()
+	if err != nil || own.Root == p.Root || p.Original() != "" {
+		return ""
+	}
+	here, errHere := os.Stat(p.Dir)
+	there, errThere := os.Stat(NewProject(own.Root).Dir)
+	if errHere != nil || errThere == nil && os.SameFile(here, there) { // one folder under two paths
+		return ""
+	}
+	return own.Root
+}
+
 // Settle notes that the records are for this folder. The caller holds the lock, and has taken away what a copy brought with it.
 func (p *Project) Settle() error {
 	at, err := p.place()

@@ -60,6 +60,7 @@ func newAuth(t *command.Tree) *cobra.Command {
 
 // The checks besides those of package auth.
 const (
+	checkPlace    = "place"    // the mesh was started in this folder
 	checkFiles    = "files"    // nobody else can read what is secret
 	checkCallout  = "callout"  // somebody answers the broker about who may come in
 	checkExchange = "exchange" // somebody gives tokens
@@ -108,6 +109,9 @@ func (d *doctor) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		res.Root = t.Config.Project.Root
+		if from := target.Moved(t.Config); from != "" {
+			x.add(auth.FindingFail, checkPlace, target.StartHere, "the mesh was started in %s, which was moved since, and still writes there", from)
+		}
 		if t.Config.Project.Trusted() {
 			x.records(ctx)
 		} else {

@@ -169,6 +169,10 @@ func (d *down) agents(ctx context.Context, e *command.Env, t *target.Target, res
 	if run := t.Config.Run; run != nil && !target.Runs(run) {
 		return noneKept(t.Config.Project)
 	}
+	if from := target.Moved(t.Config); from != "" { // neither its records nor its streams are to be relied on
+		return command.Hint(wire.Errorf(wire.CodeUnavailable, "the mesh of %s was started in %s, which was moved since, and cannot end its agents with proof; nothing is stopped", t.Config.Project.Root, from),
+			"start it here: "+target.StartHere+", then cotal down --with-agents")
+	}
 	e.Progress("ending the agents")
 	err := d.endAgents(ctx, t, res)
 	if err != nil && len(res.Ended) > 0 {

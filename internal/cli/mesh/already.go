@@ -146,6 +146,9 @@ func (u *up) heal(ctx context.Context, e *command.Env, p *plan, run *config.Run)
 		res.State = stateHealed
 	}
 	p.tell(&res)
+	if from := p.project.Moved(); from != "" {
+		e.Note("it was started in %s, which was moved since, and still writes there; start it here: %s", command.Safe(from), target.StartHere)
+	}
 	return res, nil
 }
 

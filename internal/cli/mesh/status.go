@@ -23,7 +23,7 @@ import (
 const statusLong = `
 Asks the mesh what it is doing and shows the answer: the broker, every space with the state of its services, how the
 delivery service of the space answers at this moment, and who is present. Nothing is taken from a file but the address to
-ask, and an answer that does not come is told within ten seconds.
+ask, and an answer that does not come is told within ten seconds. A mesh whose folder was moved while it ran is said to be one.
 
 Agents are counted by their states; cotal ps shows each of them. Supervisors in processes of their own are named, also those that do not
 answer or left while their agents went on.
@@ -52,7 +52,9 @@ func NewStatus(t *command.Tree) *cobra.Command {
 type StatusResult struct {
 	command.V
 	Root string `json:"root,omitempty"`
-	URL  string `json:"url"`
+	// MovedFrom is where the mesh was started and still writes, when its folder was moved since.
+	MovedFrom string `json:"movedFrom,omitempty"`
+	URL       string `json:"url"`
 	// Node is the node's own answer; absent with --creds and for an open mesh, which has no node service.
 	Node *cotal.Status `json:"node,omitempty"`
 	// Delivery is what the delivery service of the space said about itself when it was asked just now; absent when it gave
@@ -93,7 +95,7 @@ func (s *status) Run(ctx context.Context, e *command.Env) error {
 	}
 	res := StatusResult{V: command.V1, URL: c.Server.Value, Space: c.Space.Value}
 	if c.Project != nil {
-		res.Root = c.Project.Root
+		res.Root, res.MovedFrom = c.Project.Root, target.Moved(c)
 	}
 	if !t.Foreign() {
 		if err := s.askNode(ctx, t, &res); err != nil {
@@ -275,6 +277,9 @@ func (r StatusResult) human(p *command.Printer) {
 	p.Line("mesh %s", p.Bold(r.URL))
 	if r.Root != "" {
 		p.Line("  project: %s", r.Root)
+	}
+	if r.MovedFrom != "" {
+		p.Line("  moved since it was started in %s, and still writes there; start it here: %s", command.Safe(r.MovedFrom), target.StartHere)
 	}
 	if n := r.Node; n != nil {
 		p.Line("  node: version %s, pid %d, up %s, %s", n.Version, n.PID, since(n.Started), mode(n.Mode))

@@ -22,6 +22,17 @@ func Runs(run *config.Run) bool {
 	return alive || err != nil
 }
 
+// StartHere is what a person does about a mesh whose project was moved.
+const StartHere = "cotal down, then cotal up --detach"
+
+// Moved is the folder in which the mesh of a project was started that runs and whose folder was moved since, "" else. What it writes anew goes there.
+func Moved(c *config.Config) string {
+	if c.Project == nil || c.Server.Explicit() || !Runs(c.Run) {
+		return ""
+	}
+	return c.Project.Moved()
+}
+
 // gone reports whether the run that the record of a project is of has ended: its process is not there, and does not hold the lock either, as
 // one would that another container of the machine runs.
 func gone(p *config.Project, run *config.Run) bool { return !Runs(run) && !p.Held(*run) }
