@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -25,7 +27,8 @@ yours; with --view you only look, nothing is changed and no key is passed on, an
 cursor.
 
 Ctrl-] leaves, and the agent goes on; the last line says so at first. --detach-key or COTAL_DETACH_KEY choose another key, such as
-ctrl-b. Every other key goes to the agent, Ctrl-C too. Your terminal is given back as it was.
+ctrl-b. Every other key goes to the agent, Ctrl-C too. Your terminal is given back as it was. Nobody looks at the terminal that they look
+in: that is refused, also through a pipe, and allowed into a file.
 
 When the connection or the supervisor is gone, the last screen stays and the command tries again after 1, 2, 5, 10 and then every 30
 seconds. What is typed meanwhile is dropped. When the agent has ended, the command says how and ends.
@@ -141,14 +144,36 @@ func (v *visit) open(ctx context.Context, e *command.Env) (*endpoint.Session, er
 		v.exit = &wire.SessionExit{Code: p.Code, Signal: p.Signal, At: p.Ended, LastLines: p.LastLines, Lost: p.State != wire.ProcessExited}
 		return nil, wire.Errorf(wire.CodeFailedPrecondition, "attach to %q: it has ended", v.name)
 	}
-	if v.in != nil && v.in.UID == a.UID && e.Shown() {
-		return nil, wire.Errorf(wire.CodePermissionDenied, "attach to %q: it would show its own terminal in itself, without end; look from another one", v.name)
+	if v.within(a) && comesBack(e) {
+		return nil, wire.Errorf(wire.CodePermissionDenied, "attach to %q: it would show its own terminal in itself; look from another one, or into a file", v.name)
 	}
 	offer, err := v.m.Attach(ctx, a, wire.AttachRequest{Drive: !v.view, Cols: cols, Rows: rows})
 	if err != nil {
 		return nil, err
 	}
 	return v.ep.Session(ctx, offer, &endpoint.SessionOptions{Cols: cols, Rows: rows, Pace: pipedIn(e, v.view)})
+}
+
+// within reports whether the command runs at the terminal of the agent: as that agent, or as anybody in the session that its process leads.
+func (v *visit) within(a wire.AgentStatus) bool {
+	if v.in != nil && v.in.UID == a.UID {
+		return true
+	}
+	host, err := os.Hostname()
+	return err == nil && a.Host == host && a.Process.PID != 0 && a.Process.PID == sessionLeader()
+}
+
+// comesBack reports whether what is printed may come back to the terminal of the command: it is that, or passes through a pipe to who knows where.
+func comesBack(e *command.Env) bool {
+	if e.Shown() {
+		return true
+	}
+	f, ok := e.Stdout.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0
 }
 
 // tell says how the visit ended.

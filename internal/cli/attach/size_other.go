@@ -7,6 +7,9 @@ import (
 	"os"
 )
 
+// sessionLeader is 0 here: there are no sessions of processes.
+func sessionLeader() int { return 0 }
+
 // sizeChanges tells nothing here: no signal says that a terminal's size has changed, and the size at the beginning stays.
 func sizeChanges() (changes <-chan os.Signal, stop func()) { return nil, func() {} }
 

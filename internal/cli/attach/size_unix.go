@@ -7,7 +7,18 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// sessionLeader is the process that leads the session of this one, 0 when that cannot be told.
+func sessionLeader() int {
+	pid, err := unix.Getsid(0)
+	if err != nil {
+		return 0
+	}
+	return pid
+}
 
 // sizeChanges tells when the terminal's size may have changed, until stop.
 func sizeChanges() (changes <-chan os.Signal, stop func()) {
