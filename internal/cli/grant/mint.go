@@ -249,7 +249,7 @@ func (m *mint) print(e *command.Env, id trust.Identity, done auth.Refusal, path 
 		return err
 	}
 	if id.Profile == trust.Agent && len(id.Subscribe)+len(id.Publish) == 0 {
-		e.Note("note: %s reads and posts to no channel; to change that: cotal mint %s --renew --allow-subscribe <pattern> --allow-publish <pattern>", m.name, m.name)
+		e.Note("note: %s reads and posts to no channel; to change that: cotal mint %s --renew%s --allow-subscribe <pattern> --allow-publish <pattern>", m.name, m.name, m.where())
 	}
 	return nil
 }

@@ -25,7 +25,11 @@ func (t *Target) denied(err error) error {
 		return err
 	}
 	words, hints := t.inWords(e)
-	if words == "" {
+	switch out := t.into(); {
+	case words != "":
+	case out != "" && trust.ReasonOf(err) == trust.ReasonExceedsParent: // the authority names the command, and knows no files
+		return command.Hint(err, "cotal mint writes the file that this command was given with:"+out)
+	default:
 		return err
 	}
 	if t.env.Verbose {
@@ -85,7 +89,7 @@ func (t *Target) permit(flag, more string, list func(trust.Identity) []string) [
 	}
 	id := t.creds.Identity()
 	want := strings.Join(append(slices.Clone(list(id)), more), ",")
-	return []string{"ask the operator of the space for: cotal mint " + id.Principal.Actor + " --renew " + flag + " '" + want + "'"}
+	return []string{"ask the operator of the space for: cotal mint " + id.Principal.Actor + " --renew " + flag + " '" + want + "'" + t.into()}
 }
 
 // spawns are the capabilities that an identity tells of.

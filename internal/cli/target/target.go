@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -307,7 +306,7 @@ func (t *Target) Explain(err error) error {
 			return command.Hint(err, "the broker at "+t.Config.Server.Value+" belongs to other trust records; name the right one with --server or --space")
 		}
 		name := t.creds.Identity().Principal.Actor
-		return command.Hint(err, "the credential may be revoked or of another mesh; ask for a later one: cotal mint "+name+" --renew"+t.into()+"; after a revocation: cotal mint "+name)
+		return command.Hint(err, "the credential may be revoked or of another mesh; ask for a later one: cotal mint "+name+" --renew"+t.into()+"; after a revocation: cotal mint "+name+t.over())
 	case wire.CodeExpired:
 		if trust.ReasonOf(err) != "" {
 			return err
@@ -336,10 +335,22 @@ func (t *Target) letGo() string {
 // into makes a mint write the file that the command named, unless that is where it writes anyhow.
 func (t *Target) into() string {
 	v := t.Config.Creds.Value
-	if t.creds == nil || v == "" || t.Config.Project != nil && strings.HasPrefix(v, t.Config.Project.Dir+string(filepath.Separator)) {
+	if t.creds == nil || v == "" {
+		return ""
+	}
+	name := t.creds.Identity().Principal.Actor
+	if p := t.Config.Project; p != nil && v == p.CredsFile(t.Config.Space.Value, name) {
 		return ""
 	}
 	return " --out " + command.Quote(v)
+}
+
+// over is into for a name that is granted anew: the file that somebody named is still there, and replaced only when that is asked for.
+func (t *Target) over() string {
+	if out := t.into(); out != "" {
+		return out + " --force"
+	}
+	return ""
 }
 
 func (t *Target) unavailableHint() string {
