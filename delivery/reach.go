@@ -260,7 +260,7 @@ func (d *Service) reachPrincipal(ctx context.Context, to string, r *wire.ReachRe
 func (d *Service) nobody(ended string) string {
 	switch {
 	case ended == reasonRevoked:
-		return "its grant was revoked"
+		return "its grant has ended" // revoked, or that of an agent that was stopped
 	case ended == reasonExpired:
 		return "its grant has expired"
 	case d.open: // nobody keeps who was there once

@@ -67,7 +67,7 @@ func TestReach(t *testing.T) {
 		if _, err := m.Node().Authority().Revoke(ctx, m.Space(), bob.Principal()); err != nil {
 			t.Fatal(err)
 		}
-		want("revoked", toBob, wire.ReachNobody, 0, 0, "its grant was revoked")
+		want("revoked", toBob, wire.ReachNobody, 0, 0, "its grant has ended")
 		want("the only holder was revoked", toRole, wire.ReachNobody, 0, 1, "nobody holds the role")
 
 		for _, in := range []wire.ReachRequest{{}, {To: "local.bob", Role: "reviewer"}, {To: "bob"}, {Role: "a b"}, {Channel: "a.*"}} {
