@@ -48,7 +48,7 @@ const msgExample = `
 
 const dmLong = `
 Sends a direct message to one peer, named by its principal (local.nova) or by its name when only one peer has it. It is
-kept for a peer that is away. To a peer that does not exist, or was revoked, nothing is sent.
+kept for a peer that is away. To a peer that does not exist, was revoked or has ended nothing is sent.
 ` + textLong
 
 const dmExample = `

@@ -2,12 +2,14 @@ package target
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/manager"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -113,6 +115,9 @@ func (t *Target) FindPeer(ctx context.Context, ep *endpoint.Endpoint, name strin
 		grants = append([]trust.Grant{}, grants...)
 	}
 	p, err := find(known, grants, name)
+	if e, ok := errors.AsType[*agentEnded](err); ok {
+		return Peer{}, e.explain(ctx, manager.New(ep))
+	}
 	if p.Status == StatusAbsent {
 		p.Status = status
 	}
@@ -147,11 +152,13 @@ func find(known []Peer, grants []trust.Grant, name string) (Peer, error) {
 		return pick(known, id), nil
 	}
 	var fits []string
-	revoked := false
+	var over *trust.Grant // of the name, and no longer active
 	for _, g := range grants {
 		switch p := g.Principal(); {
 		case g.State != trust.GrantActive:
-			revoked = revoked || err == nil && p == id
+			if err == nil && p == id {
+				over = &g
+			}
 		case err == nil && p == id:
 			return pick(known, p), nil
 		case !dotted && p.Owner == wire.LocalOwner && strings.EqualFold(p.Actor, name):
@@ -167,7 +174,9 @@ func find(known []Peer, grants []trust.Grant, name string) (Peer, error) {
 		return pick(known, p), nil
 	case len(fits) > 1:
 		return Peer{}, ambiguous(name, fits)
-	case revoked:
+	case over != nil && over.Kind == trust.KindManaged:
+		return Peer{}, overAgent(*over)
+	case over != nil:
 		return Peer{}, command.Hint(wire.Errorf(wire.CodeNotFound, "%q was revoked", id), "grant the name anew: cotal mint "+id.Actor)
 	}
 	return Peer{}, Nobody(known, grants, name)

@@ -2,9 +2,11 @@ package target
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
+	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -72,6 +74,10 @@ func (t *Target) ReachPeer(ctx context.Context, ep *endpoint.Endpoint, name stri
 		known, _, err := t.seen(ctx, ep)
 		if err != nil {
 			return Peer{}, wire.ReachReply{}, err
+		}
+		if slices.ContainsFunc(known, func(k Peer) bool { return k.Principal == p.Principal }) { // it was here, and delivery says why it is over
+			return Peer{}, wire.ReachReply{}, command.Hint(wire.Errorf(wire.CodeNotFound, "nothing reaches %q any more: %s", p.Principal, r.Reason),
+				"who is there: cotal roster")
 		}
 		return Peer{}, wire.ReachReply{}, Nobody(known, nil, name)
 	}
