@@ -239,6 +239,9 @@ func (a *agent) awaitEnd(ctx context.Context) error {
 	}
 }
 
+// DetailOver is set in the error of a restart of an agent whose life is over: its name can be given to a new one.
+const DetailOver = "over"
+
 // Restart starts an agent that has ended, or ends one and starts it again, and returns once that is under way. It looks first whether
 // the agent can be started: one that runs is not ended for a start that fails.
 //
@@ -252,7 +255,9 @@ func (k *Keeper) Restart(ctx context.Context, by Caller, req wire.RestartRequest
 	rec := a.snapshot()
 	switch {
 	case rec.State.Grant == GrantRetiring, rec.State.Grant == GrantRetired:
-		return wire.AgentStatus{}, wire.Errorf(wire.CodeFailedPrecondition, "restart agent %q: its life is over; spawn it again", rec.Principal)
+		e := wire.Errorf(wire.CodeFailedPrecondition, "restart agent %q: its life is over; spawn it again", rec.Principal)
+		e.Details = map[string]any{DetailOver: true}
+		return wire.AgentStatus{}, e
 	case rec.State.Phase == wire.AgentStopping:
 		return wire.AgentStatus{}, wire.Errorf(wire.CodeFailedPrecondition, "restart agent %q: it is being stopped", rec.Principal)
 	case rec.State.Begun, rec.State.Phase == "":

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,12 +11,13 @@ import (
 	"github.com/cotal-go/cotal/internal/cli/target"
 	"github.com/cotal-go/cotal/internal/cli/view"
 	"github.com/cotal-go/cotal/internal/manager"
+	"github.com/cotal-go/cotal/supervisor"
 	"github.com/cotal-go/cotal/wire"
 )
 
 const restartLong = `
 Starts agents that have ended or, after they were asked to end and had 10 s to do so, that run. Each keeps its name, its rights and the
-direct messages that wait for it.
+direct messages that wait for it. One that was stopped holds none of these any more: cotal spawn begins it anew.
 
 The command then waits until the agent is ready, as cotal spawn does, before it goes on with the next. One that fails does not keep it
 from that.
@@ -69,7 +71,11 @@ func (r *restart) one(ctx context.Context, e *command.Env, t *target.Target, m *
 	}
 	within, cancel := context.WithTimeout(ctx, 2*slack)
 	defer cancel()
-	if a, err = m.Restart(within, a); err != nil {
+	found := a
+	if a, err = m.Restart(within, found); err != nil {
+		if e, ok := errors.AsType[*wire.Error](err); ok && e.Details[supervisor.DetailOver] != nil {
+			return command.Hint(err, target.Anew(ctx, m, found))
+		}
 		return t.Explain(err)
 	}
 	if r.wait > 0 {
