@@ -160,14 +160,28 @@ func choose(census Census, on string) ([]string, error) {
 	case len(fits) > 1:
 		return nil, wire.Errorf(wire.CodeConflict, "supervisor %q: several are there: %s", on, strings.Join(fits, ", "))
 	}
-	if err := census.Complete("supervisor " + on); err != nil {
-		return nil, err
+	return nil, census.Missing(on)
+}
+
+// DetailSupervisors is a []string in the error of [Census.Missing]: instances and hosts.
+const DetailSupervisors = "supervisors"
+
+// Missing is the error of a supervisor that is none of the census: not-found, with those that there are, or that of [Census.Complete], as long as it
+// may be one that did not answer.
+func (c Census) Missing(on string) error {
+	if err := c.Complete("supervisor " + on); err != nil {
+		return err
 	}
-	all := make([]string, len(list))
-	for i, r := range list {
-		all[i] = r.Instance + " on " + r.Host
+	names := []string{}
+	for _, r := range c.Replies {
+		if names = append(names, r.Instance); !slices.Contains(names, r.Host) {
+			names = append(names, r.Host)
+		}
 	}
-	return nil, wire.Errorf(wire.CodeNotFound, "no supervisor %q; there are: %s", on, strings.Join(all, ", "))
+	err := wire.Errorf(wire.CodeNotFound, "no supervisor %q; there are: %s", on,
+		spoken(c.Replies, func(r wire.AgentsReply) string { return r.Instance + " on " + r.Host }))
+	err.Details = map[string]any{DetailSupervisors: names}
+	return err
 }
 
 // running is how many agents a supervisor says it has, those included that the caller may not know of.

@@ -122,10 +122,7 @@ func (r *ps) narrow(c *manager.Census) error {
 		}
 	}
 	if len(out.Replies)+len(out.Refused)+len(out.Silent) == 0 {
-		if err := c.Complete("supervisor " + r.on); err != nil {
-			return err
-		}
-		return command.Hint(wire.Errorf(wire.CodeNotFound, "no supervisor %q", r.on), "which there are: cotal ps --json")
+		return target.NoSupervisor(c.Missing(r.on), r.on)
 	}
 	*c = out
 	return nil

@@ -282,6 +282,9 @@ func (s *spawn) refused(ctx context.Context, t *target.Target, m *manager.Client
 		}
 		return t.Explain(err)
 	}
+	if ok && e.Details[manager.DetailSupervisors] != nil {
+		return target.NoSupervisor(err, s.on)
+	}
 	if errors.Is(err, wire.ErrNotFound) && s.req.Persona != "" {
 		hints := []string{"which agent files there are: cotal persona list"}
 		if meant := command.Meant(s.req.Persona, personas(ctx, m)); meant != "" {

@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/cotal-go/cotal/internal/cli/command"
@@ -89,6 +90,17 @@ func UnknownAgent(ctx context.Context, m *manager.Client, name string, err error
 		hints = append(hints, meant)
 	}
 	return command.Hint(err, hints...)
+}
+
+// NoSupervisor adds to an error of [manager.Census.Missing], or another one, the supervisor or host that may have been meant.
+func NoSupervisor(err error, on string) error {
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		names, _ := e.Details[manager.DetailSupervisors].([]string)
+		if meant := command.Meant(on, names); meant != "" {
+			return command.Hint(err, meant)
+		}
+	}
+	return err
 }
 
 // agentNames are those of the agents that supervisors tell of.
