@@ -15,6 +15,7 @@ import (
 	"github.com/cotal-go/cotal/auth"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
 	"github.com/cotal-go/cotal/internal/config"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/trust"
@@ -162,17 +163,6 @@ func (r MintResult) history() string {
 	return "reads history of: " + list(r.Subscribe)
 }
 
-// reach is what a profile receives and may post to.
-func reach(id trust.Identity) (reads, posts []string) {
-	switch id.Profile {
-	case trust.Observer, trust.Admin:
-		return []string{">"}, []string{}
-	case trust.Operator:
-		return []string{}, []string{">"}
-	}
-	return orEmpty(id.Subscribe), orEmpty(id.Publish)
-}
-
 func list(s []string) string {
 	if len(s) == 0 {
 		return "none"
@@ -234,7 +224,7 @@ func (m *mint) print(e *command.Env, id trust.Identity, done auth.Refusal, path 
 		V: command.V1, Space: id.Space, Principal: id.Principal.String(), UID: id.UID, Profile: string(id.Profile), Role: id.Role,
 		Subscribe: orEmpty(id.Subscribe), Publish: orEmpty(id.Publish), Commands: orEmpty(id.Commands), Spawns: id.Spawns, UserKey: id.UserKey, Expires: id.Expires, File: path,
 	}
-	r.Reads, r.Posts = reach(id)
+	r.Reads, r.Posts = view.Rights(id)
 	if done.Narrowed {
 		r.Refused = &done
 	}
