@@ -6,6 +6,7 @@ package channel
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -52,6 +54,9 @@ type ListResult struct {
 	Space    wire.Space         `json:"space"`
 	Defaults wire.ChannelConfig `json:"defaults"`
 	Channels []Line             `json:"channels"`
+
+	profile trust.Profile // of a credential that takes no part
+	part    bool          // channels may be left out
 }
 
 // Line is one channel. Members counts who is a member of it, there or away; absent when nobody could say.
@@ -72,16 +77,23 @@ func (list) Run(ctx context.Context, e *command.Env) error {
 		return t.Explain(err)
 	}
 	members, known := memberships(ctx, ep)
-	res := ListResult{V: command.V1, Space: ep.Space(), Defaults: all.Defaults, Channels: []Line{}}
+	res := ListResult{V: command.V1, Space: ep.Space(), Defaults: all.Defaults, Channels: []Line{}, profile: t.Apart(), part: target.SeesPart(ep.Identity())}
 	for _, c := range all.Channels {
 		l := Line{ChannelInfo: c}
+		l.Writable = l.Writable || res.profile == trust.Operator
 		if known && c.Readable {
 			n := count(members, c.Channel)
 			l.Members = &n
 		}
 		res.Channels = append(res.Channels, l)
 	}
-	return e.Print(res, res.human)
+	if err := e.Print(res, res.human); err != nil {
+		return err
+	}
+	if hint := t.Unlisted(); res.part && hint != "" {
+		e.Note("hint: %s", hint)
+	}
+	return nil
 }
 
 // memberships is who is a member of what. The list is shown without it when nobody can say.
@@ -106,7 +118,7 @@ func count(members []wire.MemberInfo, channel string) int {
 
 func (r ListResult) human(p *command.Printer) {
 	if len(r.Channels) == 0 {
-		p.Line("no channels in space %s yet; post to one: cotal send msg <channel> <text>", r.Space)
+		p.Line("%s", r.none())
 		return
 	}
 	rows := make([][]string, len(r.Channels))
@@ -121,7 +133,7 @@ func (r ListResult) human(p *command.Printer) {
 		if c.Config != nil {
 			description = c.Config.Description
 		}
-		rows[i] = []string{"#" + c.Channel, c.DeliveryClass, replay(c.Replay, c.ReplayWindowMS), messages, members, rights(c.ChannelInfo), description}
+		rows[i] = []string{"#" + c.Channel, c.DeliveryClass, replay(c.Replay, c.ReplayWindowMS), messages, members, r.rights(c.ChannelInfo), description}
 	}
 	p.Table([]string{"channel", "delivery", "replay", "messages", "members", "you", "description"}, rows)
 }
@@ -136,16 +148,30 @@ func replay(on bool, windowMS int64) string {
 	return command.Duration(time.Duration(windowMS) * time.Millisecond)
 }
 
-func rights(c wire.ChannelInfo) string {
-	switch {
-	case c.Readable && c.Writable:
-		return "read, post"
-	case c.Readable:
-		return "read"
-	case c.Writable:
-		return "post"
+// none says why no channel is listed.
+func (r ListResult) none() string {
+	if r.part {
+		return fmt.Sprintf("no channels in space %s that have settings or whose history you may read", r.Space)
 	}
-	return "neither"
+	return fmt.Sprintf("no channels in space %s yet; post to one: cotal send msg <channel> <text>", r.Space)
+}
+
+// rights is what whoever asks may do in a channel. To hear it is to get what is said as it comes.
+func (r ListResult) rights(c wire.ChannelInfo) string {
+	var may []string
+	if r.profile == trust.Observer || r.profile == trust.Admin {
+		may = append(may, "hear")
+	}
+	if c.Readable {
+		may = append(may, "read")
+	}
+	if c.Writable {
+		may = append(may, "post")
+	}
+	if len(may) == 0 {
+		return "neither"
+	}
+	return strings.Join(may, ", ")
 }
 
 const setLong = `

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
 	"github.com/cotal-go/cotal/internal/launch"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -70,6 +71,10 @@ func self(ctx context.Context, e *command.Env) (done bool, err error) {
 	}
 	if res.By != byNobody {
 		res.Granted = &Granted{Role: id.Role, Scope: []string{}, Subscribe: list(id.Subscribe), Publish: list(id.Publish)}
+		if res.By == byFile {
+			res.Granted.Profile = string(id.Profile)
+			res.Granted.Reads, res.Granted.Posts = view.Rights(id)
+		}
 		if id.Spawns {
 			res.Granted.Scope = append(res.Granted.Scope, trust.ScopeSpawn)
 		}

@@ -64,6 +64,10 @@ type Granted struct {
 	Scope     []string `json:"scope"`
 	Subscribe []string `json:"allowSubscribe"`
 	Publish   []string `json:"allowPublish"`
+	// Profile is that of a credential file, which may go beyond the lists: what its holder receives as it comes and may post to.
+	Profile string   `json:"profile,omitempty"`
+	Reads   []string `json:"reads,omitzero"`
+	Posts   []string `json:"posts,omitzero"`
 }
 
 // Denied is a refusal of the mesh.
@@ -136,8 +140,15 @@ func you(p *command.Printer, owner, actor string, g *Granted) {
 	if g == nil {
 		return
 	}
-	p.Line("  read:     %s", channels(g.Subscribe))
-	p.Line("  post:     %s", channels(g.Publish))
+	if g.Profile == "" || g.Profile == string(trust.Agent) {
+		p.Line("  read:     %s", channels(g.Subscribe))
+		p.Line("  post:     %s", channels(g.Publish))
+	} else {
+		p.Line("  profile:  %s", command.Safe(g.Profile))
+		p.Line("  read:     %s, as messages come", channels(g.Reads))
+		p.Line("  history:  %s", channels(g.Subscribe))
+		p.Line("  post:     %s", channels(g.Posts))
+	}
 	if g.Role != "" {
 		p.Line("  role:     %s", command.Safe(g.Role))
 	}

@@ -56,6 +56,8 @@ type MembersResult struct {
 	Members []Member   `json:"members"`
 	// LiveAt is when the broker's connections were last looked at; absent when they could not be.
 	LiveAt time.Time `json:"liveAt,omitzero"`
+
+	part bool // members of channels that who asks may not read are left out
 }
 
 // Member is one member with what it is of each of its patterns: there, away, live, left; durable when nobody knows whether it
@@ -82,12 +84,15 @@ func (m *members) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return t.Explain(err)
 	}
-	res := MembersResult{V: command.V1, Space: ep.Space(), Channel: req.Channel, Members: make([]Member, len(all)), LiveAt: at}
+	res := MembersResult{V: command.V1, Space: ep.Space(), Channel: req.Channel, Members: make([]Member, len(all)), LiveAt: at, part: target.SeesPart(ep.Identity())}
 	for i, m := range all {
 		res.Members[i] = Member{MemberInfo: m, Is: standing(m, !at.IsZero())}
 	}
 	if err := e.Print(res, res.human); err != nil {
 		return err
+	}
+	if hint := t.Unlisted(); res.part && hint != "" && req.Channel == "" {
+		e.Note("hint: %s", hint)
 	}
 	if len(all) == 0 && req.Channel != "" && !e.JSON {
 		target.NoteUnknown(ctx, e, ep, req.Channel)
@@ -107,6 +112,8 @@ func (r MembersResult) human(p *command.Printer) {
 		p.Table([]string{"principal", "channel", "is"}, rows)
 	case r.Channel != "":
 		p.Line("nobody is a member of #%s in space %s", command.Safe(r.Channel), r.Space)
+	case r.part:
+		p.Line("nobody is a member of a channel in space %s whose history you may read", r.Space)
 	default:
 		p.Line("nobody is a member of a channel in space %s", r.Space)
 	}

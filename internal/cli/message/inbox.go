@@ -32,6 +32,9 @@ const inboxExample = `
 // inboxPage is how many messages are shown at a time.
 const inboxPage = 50
 
+// noInbox ends the refusal of a credential that takes no part.
+const noInbox = "has no inbox"
+
 // inbox shows direct messages that wait.
 type inbox struct {
 	who  string
@@ -82,6 +85,9 @@ func (in *inbox) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer leave()
+	if err := t.TakesPart(noInbox); err != nil {
+		return err
+	}
 	return t.Explain(in.take(ctx, e, ep))
 }
 
@@ -159,6 +165,9 @@ func (in *inbox) list(ctx context.Context, e *command.Env) error {
 	for req := (wire.InboxRequest{Principal: who}); ; {
 		page, err := ep.Inbox(ctx, req)
 		if wire.CodeOf(err) == wire.CodePermissionDenied && who == ep.Principal().String() {
+			if err := t.TakesPart(noInbox); err != nil {
+				return err
+			}
 			return t.Explain(count(ctx, e, ep))
 		}
 		if err != nil {

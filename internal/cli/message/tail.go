@@ -138,6 +138,11 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer t.Close()
+	if tl.dm {
+		if err := t.TakesPart(noInbox); err != nil {
+			return err
+		}
+	}
 	parent := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

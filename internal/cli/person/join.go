@@ -106,6 +106,9 @@ func (j *join) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer t.Close()
+	if err := t.TakesPart("joins no channel"); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &session{t: t, broken: make(chan struct{}), peers: map[string]target.Peer{}, missed: map[string]int{}, late: map[string][]view.Entry{}}

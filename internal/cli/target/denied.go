@@ -58,6 +58,8 @@ func (t *Target) inWords(e *wire.Error) (words string, hints []string) {
 		return operators[name], []string{"those who have it granted do it here: cotal whoami"}
 	case delivery && operators[name] != "":
 		return operators[name], []string{"in the folder of the project: the same without --creds", "a credential for it: cotal mint <name> --profile " + string(trust.Operator)}
+	case missing == "direct messages" && t.Apart() != "": // every agent sends them
+		return who + " may not send direct messages", t.instead(t.Apart())
 	case grant != "" && strings.Count(grant, ".") == 1 && !strings.Contains(grant, " "):
 		return who + " may not call " + grant, t.permit("--allow-command", grant, func(id trust.Identity) []string { return id.Commands })
 	case verb == "subscribe" && channel != "":
