@@ -20,6 +20,8 @@ Lists who is granted what in the space, as the authority's records say now, and 
 expires. An active name stays granted when all its credentials have expired: cotal mint <name> --renew makes another.
 Names that were revoked are shown with --all.
 
+The scope is what a name may do besides: spawn starts agents, role:<role> hands that role on to them, the rest are commands.
+
 The lists are those of the grant. The profile may go beyond them: an observer receives every channel, an operator posts to
 every channel.
 `
@@ -51,19 +53,22 @@ type GrantsResult struct {
 
 // Line is one grant.
 type Line struct {
-	Principal string     `json:"principal"`
-	UID       wire.UID   `json:"uid"`
-	Kind      string     `json:"kind"`
-	State     string     `json:"state"`
-	Profile   string     `json:"profile,omitempty"` // of credential files
-	Role      string     `json:"role,omitempty"`
-	Subscribe []string   `json:"allowSubscribe"`
-	Publish   []string   `json:"allowPublish"`
-	Commands  []string   `json:"commands"`
-	Label     string     `json:"label,omitempty"`
-	Created   time.Time  `json:"created"`
-	Expires   *time.Time `json:"expires,omitempty"` // of the newest credential that has not expired
-	By        string     `json:"by,omitempty"`
+	Principal string   `json:"principal"`
+	UID       wire.UID `json:"uid"`
+	Kind      string   `json:"kind"`
+	State     string   `json:"state"`
+	Profile   string   `json:"profile,omitempty"` // of credential files
+	Role      string   `json:"role,omitempty"`
+	Subscribe []string `json:"allowSubscribe"`
+	Publish   []string `json:"allowPublish"`
+	Commands  []string `json:"commands"` // the scope: commands and capabilities
+	// Capabilities are those of the scope alone: spawn, and role:<role> for each role that agents under it may have.
+	Capabilities []string `json:"capabilities"`
+
+	Label   string     `json:"label,omitempty"`
+	Created time.Time  `json:"created"`
+	Expires *time.Time `json:"expires,omitempty"` // of the newest credential that has not expired
+	By      string     `json:"by,omitempty"`
 	// Refused says that it is of before people signed in at the space: its credentials are refused, whenever they end.
 	Refused bool `json:"refused,omitempty"`
 }
@@ -79,9 +84,9 @@ func (r GrantsResult) human(p *command.Printer) {
 		if g.Refused {
 			state = "refused"
 		}
-		rows[i] = []string{g.Principal, g.Kind, state, dash(g.Profile), dash(g.Role), patterns(g.Subscribe), patterns(g.Publish), g.Created.Local().Format(time.DateTime), g.expires(), g.Label}
+		rows[i] = []string{g.Principal, g.Kind, state, dash(g.Profile), dash(g.Role), patterns(g.Commands), patterns(g.Subscribe), patterns(g.Publish), g.Created.Local().Format(time.DateTime), g.expires(), g.Label}
 	}
-	p.Table([]string{"principal", "kind", "state", "profile", "role", "read list", "post list", "since", "expires", "label"}, rows)
+	p.Table([]string{"principal", "kind", "state", "profile", "role", "scope", "read list", "post list", "since", "expires", "label"}, rows)
 	if slices.ContainsFunc(r.Grants, func(g Line) bool { return g.Refused }) {
 		p.Line("refused: people sign in at space %s now, and a static grant, of a credential file, lets nobody in any more", r.Space)
 	}
@@ -138,11 +143,17 @@ func (g *grants) Run(ctx context.Context, e *command.Env) error {
 		res.Grants = append(res.Grants, Line{
 			Principal: gr.Principal().String(), UID: gr.UID, Kind: string(gr.Kind), State: string(gr.State), Profile: string(gr.Profile), Role: gr.Role,
 			Subscribe: orEmpty(gr.AllowSubscribe), Publish: orEmpty(gr.AllowPublish), Commands: orEmpty(gr.Scope), Label: gr.Label,
-			Created: gr.CreatedAt, Expires: expires, By: gr.By,
+			Capabilities: capabilities(gr.Scope), Created: gr.CreatedAt, Expires: expires, By: gr.By,
 			Refused: people && gr.Kind == trust.KindStatic && gr.State == trust.GrantActive,
 		})
 	}
 	return e.Print(res, res.human)
+}
+
+// capabilities are what a scope holds besides commands.
+func capabilities(scope []string) []string {
+	commands := trust.ScopeCommands(scope)
+	return slices.DeleteFunc(append([]string{}, scope...), func(s string) bool { return slices.Contains(commands, s) })
 }
 
 // newest is when the last of the credentials of an active grant expires; nil when all have.
