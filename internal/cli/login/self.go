@@ -41,15 +41,17 @@ type Agent struct {
 	Supervisor string   `json:"supervisor"`
 }
 
-// self says who commands speak as where they need no session. It reports false where people sign in, or no mesh is known.
+// self says who commands speak as where they need no session, as with a credential file. It reports false where people sign in, or no mesh is known.
 func self(ctx context.Context, e *command.Env) (done bool, err error) {
 	t, err := target.Open(e)
 	if err != nil {
 		return false, err
 	}
 	defer t.Close()
-	if p, err := t.People(ctx); p != nil || err != nil || t.Config.Project == nil && !t.Foreign() {
-		return false, err
+	if t.Config.Creds.Value == "" {
+		if p, err := t.People(ctx); p != nil || err != nil || t.Config.Project == nil && !t.Foreign() {
+			return false, err
+		}
 	}
 	ep, err := t.Endpoint(ctx, target.Speaking)
 	if err != nil {

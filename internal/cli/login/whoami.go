@@ -18,13 +18,14 @@ import (
 const whoamiLong = `
 Says who you are, asked of the mesh anew. Where people sign in: the owner that the mesh derives from your sign-in, the actor that you
 act under, what that was granted, and where the session is kept. Where credential files are used, and in the shell of an agent: the
-name that commands here speak under, what it may do, and what says so.
+name that commands here speak under, or the holder of --creds, what it may do, and what says so.
 
 Exit code 3 means that nobody is signed in, or that nothing is granted; what is known is shown in any case.
 `
 
 const whoamiExample = `
   cotal whoami
+  cotal whoami --creds ./nova.creds
   cotal whoami https://mesh.example --json
 `
 
@@ -36,7 +37,7 @@ func NewWhoami(t *command.Tree) *cobra.Command {
 	w := &whoami{}
 	return t.Add(command.Spec{
 		Use: "whoami [mesh] [flags]", Short: "Say who you are", Long: whoamiLong, Example: whoamiExample,
-		Args: command.Maybe("mesh", &w.address), Target: command.TargetSpace, Complete: addresses,
+		Args: command.Maybe("mesh", &w.address), Target: command.TargetPerson, Complete: addresses,
 	}, w)
 }
 
@@ -173,6 +174,9 @@ func words(in []string) string {
 
 // Run looks at the session, or at what stands for one, and asks the mesh.
 func (w *whoami) Run(ctx context.Context, e *command.Env) error {
+	if w.address != "" && (e.Flags.Creds != "" || e.Flags.Server != "") {
+		return command.Usagef("whoami %s: an address asks about a session there, --creds and --server about a credential file", w.address)
+	}
 	if w.address == "" {
 		if done, err := self(ctx, e); done || err != nil {
 			return err
