@@ -114,7 +114,7 @@ func (a *Authority) Grant(ctx context.Context, req GrantRequest) (GrantChange, e
 }
 
 func (a *Authority) auditGrant(ctx context.Context, s wire.Space, c GrantChange) {
-	detail := fmt.Sprintf("epoch %d, %d connections ended", c.Grant.Epoch, c.Kicked)
+	detail := fmt.Sprintf("epoch %d, %s ended", c.Grant.Epoch, counted(c.Kicked, "connection"))
 	if c.asked != "" {
 		detail += fmt.Sprintf(", asked for by %.140q", c.asked)
 	}

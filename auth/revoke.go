@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cotal-go/cotal/internal/logkey"
@@ -173,8 +174,8 @@ func (a *Authority) endAccess(ctx context.Context, ses *session, s wire.Space, e
 	case open != nil && err != nil:
 		return fmt.Errorf("revoke %q: grant ended, keys not yet refused and live connections unproven; run it again: %w", p, errors.Join(open, err))
 	case open != nil:
-		return fmt.Errorf("revoke %q: grant ended and %d connections ended, but whoever holds its credentials can come back%s, until they are "+
-			"refused; run it again: %w", p, kicked, lastEnd(ctx, ses, lives), open)
+		return fmt.Errorf("revoke %q: grant ended and %s ended, but whoever holds its credentials can come back%s, until they are "+
+			"refused; run it again: %w", p, counted(kicked, "connection"), lastEnd(ctx, ses, lives), open)
 	case err != nil:
 		return fmt.Errorf("revoke %q: grant ended and keys refused, live connections unproven; run it again: %w", p, err)
 	}
@@ -210,7 +211,7 @@ func (a *Authority) retire(ctx context.Context, ses *session, s wire.Space, l re
 	if err != nil {
 		return fmt.Errorf("revoke %q: access ended, queues or memberships left; run it again: %w", p, err)
 	}
-	detail := fmt.Sprintf("%d credentials refused, %d connections ended", out.Keys, out.Kicked)
+	detail := counted(out.Keys, "credential") + " refused, " + counted(out.Kicked, "connection") + " ended"
 	if p != out.Principal {
 		detail = fmt.Sprintf("it was held under %q, which is revoked", out.Principal)
 	}
@@ -375,4 +376,12 @@ func (a *Authority) RemoveSpace(ctx context.Context, s wire.Space) error {
 	}
 	a.log.InfoContext(ctx, "space removed", logkey.Space, s)
 	return nil
+}
+
+// counted writes a count with its noun, for people.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
 }

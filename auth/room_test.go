@@ -114,7 +114,7 @@ func TestRevokeWithoutRoomEndsConnections(t *testing.T) {
 	defer nc.Close()
 	ended := nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	done, err := d.a.Revoke(ctx, d.s, mallory.Identity().Principal)
-	wantExhausted(t, "revoke", err, "grant ended and 1 connections ended", "can come back before "+mallory.Identity().Expires.UTC().Format(time.RFC3339),
+	wantExhausted(t, "revoke", err, "grant ended and 1 connection ended", "can come back before "+mallory.Identity().Expires.UTC().Format(time.RFC3339),
 		"run it again", "10001 revocations, limit 10000", "there is room again at ")
 	if done.Kicked != 1 || done.Keys != 0 {
 		t.Errorf("revoke = %+v, want one connection ended and no key refused", done)
