@@ -18,6 +18,9 @@ func Quote(text string) string {
 	return b.String()
 }
 
+// ChannelNames is how a list of channels is shown.
+func ChannelNames(patterns []string) string { return channelNames(patterns) }
+
 // Claim is how text of a peer is shown in a line of ours.
 func Claim(text string) string { return claim(text, 1000) }
 

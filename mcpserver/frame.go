@@ -90,7 +90,7 @@ func body(m *wire.Message) string {
 			quote(&b, string(p.Data))
 		case wire.PartArtifact:
 			b.WriteString("a reference to a file, which this program does not fetch:\n")
-			quote(&b, fmt.Sprintf("%s, %s, %d bytes, %s", p.Artifact.Name, p.Artifact.MediaType, p.Artifact.Size, p.Artifact.Digest))
+			quote(&b, fmt.Sprintf("%s, %s, %s, %s", p.Artifact.Name, p.Artifact.MediaType, plural(uint64(p.Artifact.Size), "byte"), p.Artifact.Digest))
 		default:
 			fmt.Fprintf(&b, "a part of kind %s:\n", said(p.Kind, wire.MaxName))
 			quote(&b, string(p.Raw))

@@ -25,6 +25,14 @@ func ours(text string) (out []string) {
 	return out
 }
 
+// TestCountsAreSentences: one is no plural.
+func TestCountsAreSentences(t *testing.T) {
+	many := strings.Split(strings.Repeat("a ", 13), " ")[:13]
+	if got := mcpserver.ChannelNames(many); !strings.HasSuffix(got, ", 1 other") {
+		t.Errorf("channels = %q, want 1 other at the end", got)
+	}
+}
+
 // TestL3TheSenderIsTheBrokers: what stands before a message is who the broker let send it; what the body says of its sender changes
 // nothing.
 func TestL3TheSenderIsTheBrokers(t *testing.T) {

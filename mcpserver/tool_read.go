@@ -96,7 +96,7 @@ func channelNames(patterns []string) string {
 	out := make([]string, 0, maxListed+1)
 	for i, p := range patterns {
 		if i == maxListed {
-			out = append(out, fmt.Sprintf("%d others", len(patterns)-i))
+			out = append(out, plural(uint64(len(patterns)-i), "other"))
 			break
 		}
 		out = append(out, "#"+oneLineOf(p, wire.MaxName)) // a pattern, checked
@@ -257,7 +257,7 @@ func (s *Server) receipt(ctx context.Context, _ *mcp.CallToolRequest, in receipt
 	b.WriteByte('\n')
 	for i, to := range r.Recipients {
 		if i == maxHistory {
-			fmt.Fprintf(&b, "- %d others\n", len(r.Recipients)-i)
+			fmt.Fprintf(&b, "- %s\n", plural(uint64(len(r.Recipients)-i), "other"))
 			break
 		}
 		b.WriteString("- ")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cotal-go/cotal/internal/bench"
 	"github.com/cotal-go/cotal/internal/cli/command"
+	"github.com/cotal-go/cotal/internal/cli/view"
 )
 
 const benchLong = `
@@ -87,7 +88,7 @@ func table(p *command.Printer, rep bench.Report) {
 	}
 	p.Table([]string{"MEASURED", "OURS", "RAW NATS", "UNIT", "RATIO", "TARGET"}, rows)
 	p.Line("")
-	p.Line("%s, %d CPUs, %s, %d rounds, medians; load of the machine before and after: %s", rep.System, rep.CPUs, rep.Go, rep.Rounds, strings.Join(rep.Load, ", "))
+	p.Line("%s, %s, %s, %s, medians; load of the machine before and after: %s", rep.System, view.Plural(uint64(rep.CPUs), "CPU"), rep.Go, view.Plural(uint64(rep.Rounds), "round"), strings.Join(rep.Load, ", "))
 }
 
 func figure(v float64) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -283,7 +284,7 @@ func (r StatusResult) human(p *command.Printer) {
 	}
 	if n := r.Node; n != nil {
 		p.Line("  node: version %s, pid %d, up %s, %s", n.Version, n.PID, since(n.Started), mode(n.Mode))
-		p.Line("  broker: nats-server %s, %d connections, %s memory, %s stored", n.Broker.Version, n.Broker.Connections, size(uint64(n.Broker.ProcessBytes)), size(n.Broker.StoreBytes))
+		p.Line("  broker: nats-server %s, %s, %s memory, %s stored", n.Broker.Version, view.Plural(uint64(max(n.Broker.Connections, 0)), "connection"), size(uint64(n.Broker.ProcessBytes)), size(n.Broker.StoreBytes))
 		p.Line("  durability: %s", durability(n.Durability))
 		for _, s := range r.spaces() {
 			line := "  space " + s.Name + ": " + s.words()
@@ -300,7 +301,7 @@ func (r StatusResult) human(p *command.Printer) {
 		}
 	}
 	for _, h := range r.answers {
-		p.Line("delivery of %s: %s, answered just now; up %s, %d requests served", r.Space, h.State, since(h.Since), h.Stats.Served)
+		p.Line("delivery of %s: %s, answered just now; up %s, %s served", r.Space, h.State, since(h.Since), view.Plural(uint64(h.Stats.Served), "request"))
 		for _, c := range h.Checks {
 			if !c.OK {
 				p.Line("  %s: %s", command.Safe(c.Name), command.Safe(c.Reason))

@@ -113,7 +113,7 @@ func (h *history) Run(ctx context.Context, e *command.Env) error {
 		if page.Next == 0 || !h.all {
 			break
 		}
-		e.Progress("%d messages read, %d to go", end.Count, page.Remaining)
+		e.Progress("%s read, %d to go", view.Plural(uint64(end.Count), "message"), page.Remaining)
 		req.From, req.Last, req.Since = page.Next, 0, 0
 	}
 	if end.Count == 0 && end.Next == 0 && !e.JSON {
@@ -179,7 +179,7 @@ func (h *history) finish(e *command.Env, end PageEnd) error {
 		return e.Each(end, nil)
 	}
 	if end.Skipped > 0 {
-		e.Note("%d stored messages were left out: they do not keep to the contract", end.Skipped)
+		e.Note("%s left out for not keeping to the contract", view.Plural(uint64(end.Skipped), "stored message"))
 	}
 	if end.Next > 0 {
 		e.Note("%d more; go on with: cotal %s %s --from %d", end.Remaining, h.verb, command.Quote(end.Channel), end.Next)

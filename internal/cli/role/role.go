@@ -12,6 +12,7 @@ import (
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/cli/command"
 	"github.com/cotal-go/cotal/internal/cli/target"
+	"github.com/cotal-go/cotal/internal/cli/view"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -179,7 +180,7 @@ func (c *clearing) Run(ctx context.Context, e *command.Env) error {
 		return command.Hint(wire.Errorf(wire.CodeNotFound, "nothing waits for role %q in space %q", c.role, t.Space()), "what waits for whom: cotal role list")
 	}
 	if !c.force {
-		refusal := wire.Errorf(wire.CodeFailedPrecondition, "%d messages wait for role %q in space %q; nothing was removed", n, c.role, t.Space())
+		refusal := wire.Errorf(wire.CodeFailedPrecondition, "%s for role %q in space %q; nothing was removed", wait(n), c.role, t.Space())
 		refusal.Outcome, refusal.Details = wire.OutcomeNotExecuted, map[string]any{"waiting": n}
 		return command.Hint(refusal, "to remove them for good: cotal role clear "+c.role+" --force")
 	}
@@ -189,6 +190,14 @@ func (c *clearing) Run(ctx context.Context, e *command.Env) error {
 	}
 	res := ClearResult{V: command.V1, Space: t.Space(), Role: c.role, Removed: gone}
 	return e.Print(res, func(p *command.Printer) {
-		p.Line("removed %d messages that waited for role %s in space %s", gone, p.Bold(c.role), res.Space)
+		p.Line("removed %s that waited for role %s in space %s", view.Plural(gone, "message"), p.Bold(c.role), res.Space)
 	})
+}
+
+// wait says that messages wait, or one does.
+func wait(n uint64) string {
+	if n == 1 {
+		return "1 message waits"
+	}
+	return view.Plural(n, "message") + " wait"
 }
