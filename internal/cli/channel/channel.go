@@ -246,18 +246,26 @@ func (s *set) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return t.Explain(err)
 	}
+	meant := ""
+	if !s.defaults && !s.clear && !e.JSON {
+		meant = target.Mistyped(ctx, ep, key) // asked before: then it is there
+	}
 	reply, err := target.SetChannel(ctx, ep, req)
 	if err != nil {
 		return t.Explain(err)
 	}
 	res := SetResult{V: command.V1, Space: ep.Space(), ChannelSetReply: reply}
-	return e.Print(res, func(p *command.Printer) {
+	err = e.Print(res, func(p *command.Printer) {
 		name := "#" + command.Safe(reply.Channel)
 		if s.defaults {
 			name = "defaults of space " + string(res.Space)
 		}
 		p.Line("%s: delivery %s, replay %s", p.Bold(name), reply.DeliveryClass, replay(reply.Replay, reply.ReplayWindowMS))
 	})
+	if err == nil && meant != "" {
+		e.Note("hint: %s", meant)
+	}
+	return err
 }
 
 var settings = []string{"replay", "replay-window", "delivery", "description", "instructions"}

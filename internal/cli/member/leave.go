@@ -69,7 +69,7 @@ func (l *leave) Run(ctx context.Context, e *command.Env) error {
 	}
 	reply, err := ep.LeaveChannel(ctx, pattern, l.discard)
 	if wire.CodeOf(err) == wire.CodeNotFound {
-		return command.Hint(wire.Errorf(wire.CodeNotFound, "%s is no member of %q in space %q", ep.Principal(), pattern, ep.Space()), "who is a member of what: cotal members")
+		return command.Hint(wire.Errorf(wire.CodeNotFound, "%s is no member of %q in space %q", ep.Principal(), pattern, ep.Space()), others(ctx, ep, pattern)...)
 	}
 	if err != nil {
 		return t.Explain(err)
@@ -81,6 +81,29 @@ func (l *leave) Run(ctx context.Context, e *command.Env) error {
 	return e.Print(res, func(p *command.Printer) {
 		p.Line("left %s%s", p.Bold(view.Channel(pattern)), res.fate())
 	})
+}
+
+// others is what somebody may do who is no member of what was named: look, and take what is near it.
+func others(ctx context.Context, ep *endpoint.Endpoint, pattern string) []string {
+	hints := []string{"who is a member of what: cotal members"}
+	ctx, cancel := context.WithTimeout(ctx, target.AnswerWithin)
+	defer cancel()
+	all, _, err := target.Memberships(ctx, ep, wire.MembershipsRequest{Principal: ep.Principal().String()})
+	if err != nil {
+		return hints
+	}
+	var have []string
+	for _, m := range all {
+		for _, d := range m.Durable {
+			if d.Left == 0 {
+				have = append(have, d.Pattern)
+			}
+		}
+	}
+	if meant := command.Meant(pattern, have); meant != "" {
+		hints = append(hints, meant)
+	}
+	return hints
 }
 
 // fate says what becomes of what was not read.

@@ -172,6 +172,7 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 	}
 	following.Store(true)
 	e.Note("following %s in space %s; Ctrl-C ends", tl.what(patterns), ep.Space())
+	tl.hint(ctx, e, ep)
 	<-ctx.Done()
 	_ = ep.Close()
 	p.mu.Lock()
@@ -180,6 +181,18 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 		return p.err
 	}
 	return nil
+}
+
+// hint tells which channels may have been meant of those that were named and are not there yet.
+func (tl *tail) hint(ctx context.Context, e *command.Env, ep *endpoint.Endpoint) {
+	for _, pt := range tl.patterns {
+		if e.JSON {
+			return
+		}
+		if meant := target.Mistyped(ctx, ep, pt); meant != "" {
+			e.Note("hint: %s", meant)
+		}
+	}
 }
 
 // wanted is what to follow: what was named, else everything that the identity may read.

@@ -65,6 +65,11 @@ func (s *session) join(ctx context.Context, pattern string, history int, again b
 			s.say("no history of %s: %s", view.Channel(pattern), command.Safe(err.Error()))
 		}
 	}
+	if st.Established && !again && !s.screen.env.JSON {
+		if meant := target.Mistyped(ctx, s.ep, pattern); meant != "" {
+			s.say("%s", command.Safe(meant))
+		}
+	}
 	switch {
 	case !st.Established: // said as it happens
 	case !st.Durable:

@@ -2,7 +2,6 @@ package target
 
 import (
 	"context"
-	"slices"
 
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
@@ -60,14 +59,49 @@ func MeantChannel(ctx context.Context, ep *endpoint.Endpoint, channel string) st
 	return command.Meant(channel, names)
 }
 
-// NoteUnknown tells a person about whose channel there is nothing to show that the space does not know it at all: the name may
-// be mistyped.
+// NoteUnknown tells a person about whose channel there is nothing to show that the space does not know it at all, and which may have been
+// meant.
 func NoteUnknown(ctx context.Context, e *command.Env, ep *endpoint.Endpoint, channel string) {
-	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
-	defer cancel()
-	list, err := ep.Channels(ctx)
-	if err != nil || list.Partial || slices.ContainsFunc(list.Channels, func(c wire.ChannelInfo) bool { return c.Channel == channel }) {
+	others, unknown := unknownChannel(ctx, ep, channel)
+	if !unknown {
 		return
 	}
 	e.Note("hint: space %s has no channel of that name yet; those that it has: cotal channels list", ep.Space())
+	if meant := command.Meant(channel, others); meant != "" {
+		e.Note("hint: %s", meant)
+	}
+}
+
+// Mistyped is a hint that names channels which are near one that the space does not know; "" for a pattern, for a channel that is known or
+// near none, and when nobody says.
+func Mistyped(ctx context.Context, ep *endpoint.Endpoint, channel string) string {
+	if wire.ValidateChannel(channel) != nil {
+		return ""
+	}
+	others, unknown := unknownChannel(ctx, ep, channel)
+	meant := command.Meant(channel, others)
+	if !unknown || meant == "" {
+		return ""
+	}
+	return "space " + string(ep.Space()) + " has no channel #" + channel + " yet; " + meant
+}
+
+// unknownChannel reports whether the space is known not to have a channel, and which it has. What an identity is not told of may be there.
+func unknownChannel(ctx context.Context, ep *endpoint.Endpoint, channel string) (others []string, unknown bool) {
+	if id := ep.Identity(); SeesPart(id) && !wire.PatternsCover(id.Subscribe, channel) {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
+	defer cancel()
+	list, err := ep.Channels(ctx)
+	if err != nil || list.Partial {
+		return nil, false
+	}
+	for _, c := range list.Channels {
+		if c.Channel == channel {
+			return nil, false
+		}
+		others = append(others, c.Channel)
+	}
+	return others, true
 }
