@@ -133,46 +133,48 @@ func TestRevokeWithoutRoomEndsConnections(t *testing.T) {
 // TestAgentsCannotLockOthersOut: agents that come and go fill their share of the bucket of grants, and nothing else. People are let in,
 // granted and revoked, and a refused agent leaves nothing.
 func TestAgentsCannotLockOthersOut(t *testing.T) {
-	t.Parallel()
 	for name, people := range map[string]bool{"files": false, "people": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := cotaltest.New(t, &cotaltest.Options{Space: &space.Options{Sizes: space.Sizes{Authority: 1 << 20}}})
-			d := &desk{t: t, m: m, a: m.Node().Authority(), s: m.Space(), people: people}
-			ctx := t.Context()
-			if people {
-				if _, err := d.a.EnsurePeople(ctx, d.s); err != nil {
+			dir := t.TempDir()
+			cotaltest.Bubble(t, func(t *testing.T) {
+				m := cotaltest.New(t, &cotaltest.Options{StateDir: dir, Space: &space.Options{Sizes: space.Sizes{Authority: 1 << 20}}})
+				d := &desk{t: t, m: m, a: m.Node().Authority(), s: m.Space(), people: people}
+				ctx := t.Context()
+				if people {
+					if _, err := d.a.EnsurePeople(ctx, d.s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				lead := d.parent("lead", trust.ScopeSpawn)
+				fill(ctx, t, d, lead)
+				time.Sleep(2 * time.Second) // what is known of the room may be a second old
+				request := auth.GrantRequest{Space: d.s, Actor: "one_more", Parent: &lead, Scope: []string{}}
+				_, err := authtest.Grant(ctx, d.a, request)
+				wantExhausted(t, "another agent", err, "records of agents are full", "7 days after the end of each")
+				all, err := d.a.List(ctx, d.s)
+				if err != nil {
 					t.Fatal(err)
 				}
-			}
-			lead := d.parent("lead", trust.ScopeSpawn)
-			fill(ctx, t, d, lead)
-			request := auth.GrantRequest{Space: d.s, Actor: "one_more", Parent: &lead, Scope: []string{}}
-			_, err := authtest.Grant(ctx, d.a, request)
-			wantExhausted(t, "another agent", err, "records of agents are full", "7 days after the end of each")
-			all, err := d.a.List(ctx, d.s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, g := range all {
-				if g.Actor == "one_more" {
-					t.Errorf("the refused agent left %+v", g)
+				for _, g := range all {
+					if g.Actor == "one_more" {
+						t.Errorf("the refused agent left %+v", g)
+					}
 				}
-			}
-			if people {
-				bob := grant(t, d.a, personGrant(d.s, "bob"))
-				if _, _, err := d.a.Connect(ctx, d.s, connection(t, bob)); err != nil {
-					t.Errorf("a connection of somebody else: %v", err)
+				if people {
+					bob := grant(t, d.a, personGrant(d.s, "bob"))
+					if _, _, err := d.a.Connect(ctx, d.s, connection(t, bob)); err != nil {
+						t.Errorf("a connection of somebody else: %v", err)
+					}
+					if _, err := d.a.Grant(ctx, auth.GrantRequest{Space: d.s, Owner: adasOwner, Actor: "bob", Publish: []string{}}); err != nil {
+						t.Errorf("narrow: %v", err)
+					}
+				} else if _, err := d.a.Issue(ctx, auth.Request{Space: d.s, Actor: "bob", Subscribe: []string{">"}}); err != nil {
+					t.Errorf("issue: %v", err)
 				}
-				if _, err := d.a.Grant(ctx, auth.GrantRequest{Space: d.s, Owner: adasOwner, Actor: "bob", Publish: []string{}}); err != nil {
-					t.Errorf("narrow: %v", err)
+				if _, err := d.a.Revoke(ctx, d.s, lead.Principal); err != nil {
+					t.Errorf("revoke: %v", err)
 				}
-			} else if _, err := d.a.Issue(ctx, auth.Request{Space: d.s, Actor: "bob", Subscribe: []string{">"}}); err != nil {
-				t.Errorf("issue: %v", err)
-			}
-			if _, err := d.a.Revoke(ctx, d.s, lead.Principal); err != nil {
-				t.Errorf("revoke: %v", err)
-			}
+			})
 		})
 	}
 }
@@ -204,43 +206,46 @@ func fill(ctx context.Context, t *testing.T, d *desk, parent wire.Lifecycle) {
 
 // TestNoAgentWithoutRoomForItsCredential: what could not be logged is not granted and not started, so that a refusal changes nothing.
 func TestNoAgentWithoutRoomForItsCredential(t *testing.T) {
-	t.Parallel()
-	m := cotaltest.New(t, &cotaltest.Options{Space: &space.Options{Sizes: space.Sizes{Authority: 1 << 20}}})
-	d := &desk{t: t, m: m, a: m.Node().Authority(), s: m.Space()}
-	d.serve()
-	d.caller = d.callerOf(d.service(trust.Supervisor))
-	ctx := t.Context()
-	lead := d.parent("lead", trust.ScopeSpawn)
-	child, p := d.granted("child", lead)
-	js := as(t, m, d.service(trust.Authority))
-	grants := space.NewGrants(js, d.s)
-	for i := range 190 { // an operator grants what agents may not
-		g := trust.Grant{
-			Ver: trust.GrantVersion, Owner: wire.LocalOwner, Actor: fmt.Sprintf("person%d", i), UID: wire.NewUID(), Epoch: 1, Kind: trust.KindStatic,
-			State: trust.GrantActive, AllowSubscribe: longLists(), CreatedAt: time.Now().UTC(), By: "test",
+	dir := t.TempDir()
+	cotaltest.Bubble(t, func(t *testing.T) {
+		m := cotaltest.New(t, &cotaltest.Options{StateDir: dir, Space: &space.Options{Sizes: space.Sizes{Authority: 1 << 20}}})
+		d := &desk{t: t, m: m, a: m.Node().Authority(), s: m.Space()}
+		d.serve()
+		d.caller = d.callerOf(d.service(trust.Supervisor))
+		ctx := t.Context()
+		lead := d.parent("lead", trust.ScopeSpawn)
+		child, p := d.granted("child", lead)
+		js := as(t, m, d.service(trust.Authority))
+		grants := space.NewGrants(js, d.s)
+		for i := range 190 { // an operator grants what agents may not
+			g := trust.Grant{
+				Ver: trust.GrantVersion, Owner: wire.LocalOwner, Actor: fmt.Sprintf("person%d", i), UID: wire.NewUID(), Epoch: 1, Kind: trust.KindStatic,
+				State: trust.GrantActive, AllowSubscribe: longLists(), CreatedAt: time.Now().UTC(), By: "test",
+			}
+			if _, err := grants.Create(ctx, g); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if _, err := grants.Create(ctx, g); err != nil {
+		time.Sleep(2 * time.Second) // what is known of the room may be a second old
+		before, rev, err := grants.Get(ctx, wire.Principal{Owner: lead.Owner, Actor: "child"})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	before, rev, err := grants.Get(ctx, wire.Principal{Owner: lead.Owner, Actor: "child"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = ask[wire.AgentCredential](d, wire.CommandAgentGrant, d.request("more", lead, newProof(t)))
-	wantExhausted(t, "grant", err, "issuance log is full")
-	if _, _, err := grants.Get(ctx, wire.Principal{Owner: lead.Owner, Actor: "more"}); !errors.Is(err, wire.ErrNotFound) {
-		t.Errorf("the refused grant = %v, want none", err)
-	}
-	_, err = d.start(1, child, newProof(t))
-	wantExhausted(t, "start", err, "issuance log is full")
-	if after, now, err := grants.Get(ctx, before.Principal()); err != nil || now != rev {
-		t.Errorf("the refused start made of %+v %+v, %v", before, after, err)
-	}
-	d.works("the start before", child, p)
-	if err := d.retire(child); err != nil {
-		t.Errorf("retire: %v", err)
-	}
+		_, err = ask[wire.AgentCredential](d, wire.CommandAgentGrant, d.request("more", lead, newProof(t)))
+		wantExhausted(t, "grant", err, "issuance log is full")
+		if _, _, err := grants.Get(ctx, wire.Principal{Owner: lead.Owner, Actor: "more"}); !errors.Is(err, wire.ErrNotFound) {
+			t.Errorf("the refused grant = %v, want none", err)
+		}
+		_, err = d.start(1, child, newProof(t))
+		wantExhausted(t, "start", err, "issuance log is full")
+		if after, now, err := grants.Get(ctx, before.Principal()); err != nil || now != rev {
+			t.Errorf("the refused start made of %+v %+v, %v", before, after, err)
+		}
+		d.works("the start before", child, p)
+		if err := d.retire(child); err != nil {
+			t.Errorf("retire: %v", err)
+		}
+	})
 }
 
 // TestRecordsOfAnEarlierVersionGo: those of agents that ended are made to go by the primary, and by the doctor where there is none.
