@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -172,8 +173,12 @@ func (tl *tail) Run(ctx context.Context, e *command.Env) error {
 	}
 	following.Store(true)
 	e.Note("following %s in space %s; Ctrl-C ends", tl.what(patterns), ep.Space())
-	tl.hint(ctx, e, ep)
-	<-ctx.Done()
+	select {
+	case <-time.After(target.Quiet):
+		tl.hint(ctx, e, ep)
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
 	_ = ep.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -110,9 +110,8 @@ func (j *join) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	s := &session{t: t, broken: make(chan struct{}), peers: map[string]target.Peer{}, missed: map[string]int{}, late: map[string][]view.Entry{}}
-	defer s.wg.Wait()
+	defer func() { cancel(); s.wg.Wait() }()
 	if s.ep, err = t.Endpoint(ctx, target.Joining, target.WithEvents(s.event)); err != nil {
 		return err
 	}

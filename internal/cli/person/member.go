@@ -66,9 +66,7 @@ func (s *session) join(ctx context.Context, pattern string, history int, again b
 		}
 	}
 	if st.Established && !again && !s.screen.env.JSON {
-		if meant := target.Mistyped(ctx, s.ep, pattern); meant != "" {
-			s.say("%s", command.Safe(meant))
-		}
+		s.wg.Go(func() { s.hint(ctx, pattern) })
 	}
 	switch {
 	case !st.Established: // said as it happens
@@ -78,6 +76,17 @@ func (s *session) join(ctx context.Context, pattern string, history int, again b
 		s.tell("member", "you are a member of "+view.Channel(pattern)+" now")
 	}
 	return nil
+}
+
+// hint tells after a while which channel may have been meant by one that is not there yet.
+func (s *session) hint(ctx context.Context, channel string) {
+	select {
+	case <-time.After(target.Quiet):
+		if meant := target.Mistyped(ctx, s.ep, channel); meant != "" {
+			s.say("%s", command.Safe(meant))
+		}
+	case <-ctx.Done():
+	}
 }
 
 // backlog shows the last stored messages up to the place where a membership began, as far as the channel's settings show them

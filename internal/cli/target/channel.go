@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"time"
 
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/cli/command"
@@ -71,6 +72,10 @@ func NoteUnknown(ctx context.Context, e *command.Env, ep *endpoint.Endpoint, cha
 		e.Note("hint: %s", meant)
 	}
 }
+
+// Quiet is how long a command that listens waits before it asks whether the name of a channel is mistyped. Delivery keeps its list for a
+// moment: asked at once, whoever posts there first and lists channels then would not find it.
+const Quiet = 2 * time.Second
 
 // Mistyped is a hint that names channels which are near one that the space does not know; "" for a pattern, for a channel that is known or
 // near none, and when nobody says.
