@@ -239,6 +239,7 @@ func (c *NodeClient) ask(ctx context.Context, verb string, req nodeRequest) (jso
 	defer end()
 	m, err := nc.RequestWithContext(ctx, trust.NodeSubject(verb), body)
 	switch {
+	case err == nil: // also when the connection was lost since, as by a node that stops
 	case errors.Is(context.Cause(ctx), errConnectionLost):
 		e := wire.Errorf(wire.CodeUnavailable, "ask node for %s: %w: ask what is there before asking again", verb, errConnectionLost)
 		e.Outcome = wire.OutcomeUnknown

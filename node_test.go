@@ -230,6 +230,24 @@ func TestNodeClient(t *testing.T) {
 	}
 }
 
+// TestStopIsAnswered asks nodes to stop, which ends the connection that the answer comes by: it counts all the same.
+func TestStopIsAnswered(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		store := memstore.New()
+		m := cotaltest.New(t, &cotaltest.Options{Listen: true, Store: store})
+		c, err := cotal.DialNode(t.Context(), m.URL(), store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Errorf("Stop() = %v", err)
+		}
+		_ = c.Close()
+		m.Stop()
+	}
+}
+
 // TestTLSOutsideLoopback shows row 14 for static mode: nothing binds wider without TLS, and a client does not speak
 // plaintext to another machine unless it is told to.
 func TestTLSOutsideLoopback(t *testing.T) {

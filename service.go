@@ -98,7 +98,7 @@ func (r *running) subscribeNode(ctx context.Context, refused chan<- struct{}) (*
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	_, err = nc.QueueSubscribe(trust.NodeSubject("*"), "node", func(m *nats.Msg) { r.wg.Go(func() { r.answer(m) }) })
+	_, err = nc.QueueSubscribe(trust.NodeSubject("*"), "node", func(m *nats.Msg) { r.wg.Go(func() { r.answer(nc, m) }) })
 	if err == nil {
 		err = nc.Flush()
 	}
@@ -109,7 +109,10 @@ func (r *running) subscribeNode(ctx context.Context, refused chan<- struct{}) (*
 	return nc, creds.RenewAt(), nil
 }
 
-func (r *running) answer(m *nats.Msg) {
+// answerWithin bounds the wait until an answer is with the broker.
+const answerWithin = time.Second
+
+func (r *running) answer(nc *nats.Conn, m *nats.Msg) {
 	ctx, cancel := context.WithTimeout(r.ctx, nodeCallLimit)
 	defer cancel()
 	verb := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
@@ -135,6 +138,7 @@ func (r *running) answer(m *nats.Msg) {
 		r.n.log.Warn("node answer not sent", logkey.Command, verb, logkey.Error, err)
 	}
 	if verb == verbStop && reply.OK {
+		_ = nc.FlushTimeout(answerWithin) // the answer goes before the broker does
 		r.stop(errStopAsked)
 	}
 }
