@@ -183,6 +183,23 @@ func TestPipedInputIsNotLostSilently(t *testing.T) {
 	}
 }
 
+// TestPipedInputOfAnAgentThatEnds pipes into an agent that ends: its input is refused a moment before its end is told, and the end is what
+// is said.
+func TestPipedInputOfAnAgentThatEnds(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
+		events, ended := piped(t, far{paced: true, input: func([]byte) error { return nil }}, false, "one", "two")
+		events <- wrote(0)
+		events <- aSnapshot
+		synctest.Wait()
+		events <- endpoint.SessionEvent{Kind: endpoint.SessionDropped}
+		time.Sleep(time.Second)
+		events <- endpoint.SessionEvent{Kind: endpoint.SessionEnded, Exit: &wire.SessionExit{Code: 5}}
+		if err := <-ended; err != io.EOF {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
 func wrote(n int) endpoint.SessionEvent {
 	return endpoint.SessionEvent{Kind: endpoint.SessionWritten, Bytes: uint64(n)}
 }

@@ -147,6 +147,9 @@ func (c *console) over(err error) error {
 	return err
 }
 
+// endSoon is how long what was piped in and refused waits for the end of the agent, which may be why.
+const endSoon = 2 * time.Second
+
 // watch shows one session. Its error is io.EOF at the agent's end, errLeft, or why the session is over.
 func (v *visit) watch(ctx context.Context, con *console, s session) error {
 	events, stop := pump(ctx, s.Next)
@@ -154,19 +157,31 @@ func (v *visit) watch(ctx context.Context, con *console, s session) error {
 	frame := time.NewTimer(time.Hour)
 	defer frame.Stop()
 	lost := false
+	var refused error         // why not all that was piped in arrives
+	var late <-chan time.Time // when that is all there is to say
 	defer con.noteOver()
 	con.pipe.begin(s.Paced())
 	for {
 		typed := con.typed
-		if con.piped && (lost || con.pipe.held != nil || con.pipe.full()) {
+		if con.piped && (refused != nil || lost || con.pipe.held != nil || con.pipe.full()) {
 			typed = nil
 		}
 		select {
 		case ev := <-events:
+			if ev.err != nil && refused != nil {
+				return refused
+			}
 			if ev.err != nil {
 				return ev.err
 			}
-			if err := v.see(con, s, ev.SessionEvent, &lost); err != nil {
+			err := v.see(con, s, ev.SessionEvent, &lost)
+			if err != nil && ev.Kind == endpoint.SessionDropped {
+				if refused == nil {
+					refused, late = err, time.After(endSoon)
+				}
+				err = nil
+			}
+			if err != nil {
 				return err
 			}
 			if held := con.pipe.held; held != nil && ev.Kind == endpoint.SessionSnapshot {
@@ -178,6 +193,8 @@ func (v *visit) watch(ctx context.Context, con *console, s session) error {
 			if con.glass != nil && con.glass.dirty {
 				con.glass.draw(time.Now())
 			}
+		case <-late:
+			return refused
 		case <-con.noted:
 			con.noteOver()
 		case p := <-typed:
