@@ -128,43 +128,35 @@ type gate struct {
 	jobs     *auth.Jobs
 }
 
-// recordPeople makes a space one of people in the records. Credential files of a space that was there before are refused from
-// then on: a mode never falls back to the other.
-func (r *running) recordPeople(ctx context.Context, s wire.Space, pin oidc.Pin, before bool) error {
+// recordProvider notes who signs people in at a space, and what their owners are derived from. It comes before anybody can be granted anything:
+// who people are rests on it, so that a lost one is never made anew. It reports whether the space is one of people already.
+func (r *running) recordProvider(ctx context.Context, s wire.Space, pin oidc.Pin) (people bool, err error) {
 	rec, err := r.mint.Account(ctx, s)
 	if err != nil {
+		return false, err
+	}
+	if _, err := oidc.EnsurePin(ctx, r.n.store, s, pin); err != nil || rec.Callout != nil {
+		return rec.Callout != nil, err
+	}
+	_, err = trust.EnsureOwnerSecret(ctx, r.n.store, s)
+	return false, err
+}
+
+// recordPeople makes a space one of people in the records, before anything serves. Credential files of a space that was there before are refused
+// from then on: a mode never falls back to the other.
+func (r *running) recordPeople(ctx context.Context, s wire.Space, pin oidc.Pin, before bool) error {
+	people, err := r.recordProvider(ctx, s, pin)
+	switch {
+	case people || err != nil:
 		return err
-	}
-	if _, err := oidc.EnsurePin(ctx, r.n.store, s, pin); err != nil {
-		return err
-	}
-	if rec.Callout != nil {
-		return nil
-	}
-	// Before anybody can be granted anything: who people are rests on it, so that a lost one is never made anew.
-	if _, err := trust.EnsureOwnerSecret(ctx, r.n.store, s); err != nil {
-		return err
-	}
-	if !before {
+	case !before:
 		_, err = r.mint.EnsureCallout(ctx, s)
 		return err
 	}
 	if _, err := r.mint.SwitchToCallout(ctx, s); err != nil {
 		return err
 	}
-	// What is issued in the second of the switch would be refused too.
-	return sleep(ctx, time.Until(time.Now().Truncate(time.Second).Add(1100*time.Millisecond)))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
+	return mint.AwaitSwitch(ctx)
 }
 
 // SignIn makes a space one of people, who sign in at the pinned provider, while everything else goes on. It is idempotent.
@@ -186,7 +178,7 @@ func (n *Node) SignIn(ctx context.Context, name string, pin oidc.Pin) error {
 	}
 	n.changes.Lock()
 	defer n.changes.Unlock()
-	if err := r.recordPeople(ctx, s, pin, true); err != nil {
+	if _, err := r.recordProvider(ctx, s, pin); err != nil {
 		return err
 	}
 	if _, err := r.auth.EnsurePeople(ctx, s); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
@@ -61,7 +62,7 @@ func (a *Authority) closeLives(ctx context.Context, ses *session, s wire.Space, 
 	if len(again) == 0 {
 		return ended, nil
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := pause.For(ctx, settle); err != nil {
 		return ended, fmt.Errorf("wait for connections under way: %w", err)
 	}
 	for _, l := range again {
@@ -119,15 +120,4 @@ func decided(ctx context.Context, ses *session, l closing, changed time.Time) (a
 		}
 	}
 	return all, young, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cotal-go/cotal/internal/logkey"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
+	"github.com/cotal-go/cotal/trust/mint"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -411,7 +412,7 @@ func (a *Authority) EnsurePeople(ctx context.Context, s wire.Space) (trust.Accou
 		return rec, err
 	}
 	if !before {
-		if err := pause(ctx, time.Until(time.Now().Truncate(time.Second).Add(1100*time.Millisecond))); err != nil {
+		if err := mint.AwaitSwitch(ctx); err != nil {
 			return rec, fmt.Errorf("sign people in at space %q: recorded and pushed: %w", s, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/cotal-go/cotal/internal/dial"
 	"github.com/cotal-go/cotal/internal/header"
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -336,7 +337,7 @@ func (m *mentions) catchUp(ctx context.Context, upTo uint64) error {
 		case time.Now().After(deadline):
 			return m.removed(ctx, upTo)
 		}
-		if !pause(ctx, settlePause) {
+		if pause.For(ctx, settlePause) != nil {
 			return nil
 		}
 	}
@@ -359,18 +360,6 @@ func (m *mentions) removed(ctx context.Context, upTo uint64) error {
 		m.mu.Unlock()
 	}
 	return nil
-}
-
-// pause reports whether ctx still stands after d.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // saveNow records the position when it is time to.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/supervisor/seat"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -388,7 +389,7 @@ func (a *agent) sweep(ctx context.Context, run int, how Ending) bool {
 			a.endUnheard(ctx, run)
 		}
 		a.send(Event{Kind: kind, Run: run, Reason: "what its seat left is not ended yet: " + err.Error()})
-		if !sleep(ctx, backoff(try)) {
+		if pause.For(ctx, backoff(try)) != nil {
 			return false
 		}
 	}
@@ -396,15 +397,3 @@ func (a *agent) sweep(ctx context.Context, run int, how Ending) bool {
 
 // backoff is how long to wait after a try, from 0: half a second, doubling up to 30 s.
 func backoff(try int) time.Duration { return min(500*time.Millisecond<<min(try, 10), 30*time.Second) }
-
-// sleep waits, and reports false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -16,6 +16,7 @@ import (
 	"github.com/cotal-go/cotal/internal/fserr"
 	"github.com/cotal-go/cotal/internal/launch"
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -178,7 +179,7 @@ func (a *agent) suspend(ctx context.Context, run int) {
 			}
 			return
 		}
-		if !sleep(ctx, backoff(try)) {
+		if pause.For(ctx, backoff(try)) != nil {
 			return
 		}
 	}

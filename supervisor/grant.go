@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/supervisor/persona"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -155,7 +156,7 @@ func (k *Keeper) askGrant(ctx context.Context, by Caller, rec *record, p wire.Pr
 		if !lostAnswer(err) || try+1 >= grantTries || ctx.Err() != nil {
 			return nil, err
 		}
-		if !sleep(ctx, backoff(try)) {
+		if pause.For(ctx, backoff(try)) != nil {
 			return nil, err
 		}
 	}

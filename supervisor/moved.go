@@ -8,6 +8,7 @@ import (
 
 	"github.com/cotal-go/cotal/internal/launch"
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -24,7 +25,7 @@ func (k *Keeper) follow(ctx context.Context) {
 			told = now
 		}
 		tried = now
-		if !sleep(ctx, moveEvery) {
+		if pause.For(ctx, moveEvery) != nil {
 			return
 		}
 	}

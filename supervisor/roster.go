@@ -10,6 +10,7 @@ import (
 
 	"github.com/cotal-go/cotal/control"
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -50,7 +51,7 @@ func (r *rosterFeed) run(ctx context.Context) {
 		if time.Since(began) > wire.LivenessWindow {
 			try = 0
 		}
-		if !sleep(ctx, backoff(min(try, 4))) {
+		if pause.For(ctx, backoff(min(try, 4))) != nil {
 			return
 		}
 	}

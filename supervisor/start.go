@@ -12,6 +12,7 @@ import (
 	"github.com/cotal-go/cotal/internal/fserr"
 	"github.com/cotal-go/cotal/internal/launch"
 	"github.com/cotal-go/cotal/internal/logkey"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/supervisor/connector"
 	"github.com/cotal-go/cotal/supervisor/seat"
 	"github.com/cotal-go/cotal/wire"
@@ -150,7 +151,7 @@ func (a *agent) resolve(ctx context.Context, run int, why error) error {
 		}
 		a.send(Event{Kind: EventTrouble, Run: run, Reason: "uncertain: its seat did not start (" + why.Error() + "), and what is left of it is not known to have ended: " + err.Error()})
 		a.endUnheard(ctx, run)
-		if !sleep(ctx, backoff(try)) {
+		if pause.For(ctx, backoff(try)) != nil {
 			return ctx.Err()
 		}
 	}

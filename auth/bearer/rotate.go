@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -113,19 +114,8 @@ func update(ctx context.Context, store secret.Store, s wire.Space, change func(r
 		} else if !errors.Is(err, secret.ErrConflict) {
 			return storeFailed(ctx, "write", s, err)
 		}
-		if err := pause(ctx, rand.N(time.Millisecond*time.Duration(min(try, 50)))); err != nil {
+		if err := pause.For(ctx, rand.N(time.Millisecond*time.Duration(min(try, 50)))); err != nil {
 			return fmt.Errorf("write record %q: nothing written: %w", KeysKey(s), err)
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }

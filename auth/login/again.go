@@ -7,6 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -47,7 +48,7 @@ func again[T any](ctx context.Context, patience time.Duration, try func(ctx cont
 		}
 		last = p.err
 		wait := max(b.NextBackOff(), p.after)
-		if !time.Now().Add(wait).Before(ends) || pause(ctx, wait) != nil {
+		if !time.Now().Add(wait).Before(ends) || pause.For(ctx, wait) != nil {
 			return v, last
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -209,7 +210,7 @@ func (d *device) wait(ctx context.Context, c code) (fields, error) {
 	defer cancel()
 	s := schedule{gap: c.gap}
 	for n := 1; ; n++ {
-		if err := pause(bounded, s.next()); err != nil {
+		if err := pause.For(bounded, s.next()); err != nil {
 			return nil, d.ended(ctx)
 		}
 		a, err := d.redeem(bounded, c)

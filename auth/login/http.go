@@ -214,15 +214,3 @@ func seconds(n float64) time.Duration {
 	const most = 10 * 365 * 24 * 3600
 	return time.Duration(min(max(n, 0), most) * float64(time.Second))
 }
-
-// pause waits, or returns the error of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}

@@ -58,6 +58,7 @@ var layers = map[string]int{
 	"internal/logkey":     0,
 	"internal/still":      0,
 	"internal/faketime":   0,
+	"internal/pause":      0,
 	"internal/near":       0,
 	"internal/atomicfile": 0,
 	"internal/plainfile":  0,

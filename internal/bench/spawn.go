@@ -15,6 +15,7 @@ import (
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/launch"
 	"github.com/cotal-go/cotal/internal/manager"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -189,11 +190,11 @@ func (l *lab) idleSeats(ctx context.Context) ([]Result, error) {
 		}
 		seats = append(seats, parent(a.Process.PID))
 	}
-	if err := sleepFor(ctx, idleFor); err != nil { // a seat comes to rest some seconds after it began
+	if err := pause.For(ctx, idleFor); err != nil { // a seat comes to rest some seconds after it began
 		return nil, err
 	}
 	before, began := ticks(seats), time.Now()
-	if err := sleepFor(ctx, idleFor); err != nil {
+	if err := pause.For(ctx, idleFor); err != nil {
 		return nil, err
 	}
 	used := float64(ticks(seats)-before) / 100 / time.Since(began).Seconds() * 100
@@ -211,17 +212,6 @@ func (l *lab) idleSeats(ctx context.Context) ([]Result, error) {
 	res[0].settle(memory)
 	res[1].settle(cpu)
 	return res, nil
-}
-
-func sleepFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // stat is a field of /proc/<pid>/stat, counted from the state, which is 0; 0 where the system does not say.

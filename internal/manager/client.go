@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cotal-go/cotal/control"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/wire"
 )
@@ -105,7 +106,7 @@ func (c *Client) Stop(ctx context.Context, a wire.AgentStatus, req wire.StopRequ
 		case time.Since(asked) > stopAway:
 			return out, unended(e, "supervisor %q went away before agent %q was known to have ended", a.Instance, a.Principal)
 		case e.Code == wire.CodeUnavailable:
-			pause(ctx, spawnPause)
+			_ = pause.For(ctx, spawnPause)
 		}
 	}
 }

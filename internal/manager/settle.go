@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -38,7 +39,7 @@ func (c *Client) Settle(ctx context.Context, a wire.AgentStatus, from []string, 
 			return a, err
 		}
 		progress(a, err)
-		if time.Since(begun) < spawnPause && !pause(ctx, spawnPause) {
+		if time.Since(begun) < spawnPause && pause.For(ctx, spawnPause) != nil {
 			return a, wire.Errorf(wire.CodeOf(ctx.Err()), "wait for agent %q: %v", a.Principal, ctx.Err())
 		}
 	}

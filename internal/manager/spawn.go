@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -97,7 +98,7 @@ func (c *Client) spawnAt(ctx context.Context, req wire.SpawnRequest, instance st
 		}
 		e, ok := errors.AsType[*wire.Error](err)
 		lost = lost || !ok || e.Outcome != wire.OutcomeNotExecuted
-		if try == spawnTries-1 || code == wire.CodeUnavailable && !pause(ctx, spawnPause) {
+		if try == spawnTries-1 || code == wire.CodeUnavailable && pause.For(ctx, spawnPause) != nil {
 			break
 		}
 	}
@@ -126,17 +127,6 @@ func marked(err error, id string, lost bool) error {
 		}
 	}
 	return &m
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // choose returns the instances to ask, in order.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cotal-go/cotal/endpoint"
 	"github.com/cotal-go/cotal/internal/manager"
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/wire"
 )
 
@@ -173,7 +174,7 @@ func (a *agent) do(ctx context.Context, s statement, d *endpoint.Delivery) {
 		a.print(strings.TrimSpace("= " + string(s.status) + " " + text))
 		err = a.ep.SetStatus(within, s.status, text)
 	case verbWait:
-		a.wait(ctx, s.wait)
+		_ = pause.For(ctx, s.wait)
 	case verbSpawn:
 		err = a.spawn(within, s.target)
 	case verbExit:
@@ -223,15 +224,6 @@ func (a *agent) spawn(ctx context.Context, persona string) error {
 		a.print("= started " + reply.Agent.Principal)
 	}
 	return err
-}
-
-func (a *agent) wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // read takes the lines that are typed into the terminal.

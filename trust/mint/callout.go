@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
+	"github.com/cotal-go/cotal/internal/pause"
 	"github.com/cotal-go/cotal/secret"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
@@ -44,6 +45,12 @@ func (a *Authority) SwitchToCallout(ctx context.Context, s wire.Space) (trust.Ac
 		}
 		return a.addCallout(ctx, rec)
 	})
+}
+
+// AwaitSwitch returns once what is issued is not refused by a [Authority.SwitchToCallout] of before, whose second has to pass, or with the error
+// of ctx.
+func AwaitSwitch(ctx context.Context) error {
+	return pause.For(ctx, time.Until(time.Now().Truncate(time.Second).Add(1100*time.Millisecond)))
 }
 
 func (a *Authority) ensureCallout(ctx context.Context, s wire.Space, change func(context.Context, *trust.AccountRecord) error) (trust.AccountRecord, error) {
