@@ -44,7 +44,7 @@ type crowd struct {
 func newCrowd(t *testing.T, kind idptest.Kind) *crowd {
 	t.Helper()
 	c := &crowd{idp: idptest.Start(t, kind, nil), dir: t.TempDir(), otherDir: t.TempDir()}
-	c.pin = pinOf(t, c.idp)
+	c.pin = c.idp.Pin(t)
 	front := httptest.NewUnstartedServer(nil)
 	c.public = "http://" + front.Listener.Addr().String()
 	c.Mesh = cotaltest.New(t, &cotaltest.Options{Listen: true, StateDir: c.dir, People: cotal.PeopleOptions{
@@ -58,24 +58,6 @@ func newCrowd(t *testing.T, kind idptest.Kind) *crowd {
 	elsewhere.Scopes, elsewhere.JWTEndpoint, elsewhere.RevocationEndpoint = []string{"profile"}, c.idp.Issuer+"/jwt", c.idp.Issuer+"/revoke"
 	c.other = cotaltest.New(t, &cotaltest.Options{Listen: true, StateDir: c.otherDir, People: cotal.PeopleOptions{Provider: &elsewhere, HTTP: c.idp.HTTP()}})
 	return c
-}
-
-// pinOf makes the pin of an identity provider as an operator does.
-func pinOf(t *testing.T, idp *idptest.IdP) oidc.Pin {
-	t.Helper()
-	base, opts := idp.Issuer, &oidc.DiscoverOptions{HTTP: idp.HTTP(), Shape: oidc.Shape(idp.Shape)}
-	if opts.Shape == oidc.ShapeBetterAuth {
-		base, opts.Issuer = idp.BaseURL, idp.Issuer
-	}
-	meta, err := oidc.Discover(t.Context(), base, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pin, err := meta.Pin(idp.ClientID, idp.Audience, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pin
 }
 
 // TestPeopleInJavaScript drives a space of people with a client in JavaScript, at each identity provider.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/cotal-go/cotal/auth/oidc"
 )
 
 // Kind names an identity provider.
@@ -181,4 +183,22 @@ func (i *IdP) Requests(path string) int { return i.front.count(path) }
 // Keys returns the published keys as they are, without a request that Requests would count.
 func (i *IdP) Keys(ctx context.Context) (*jose.JSONWebKeySet, error) {
 	return i.front.keys(ctx, i.JWKSURI)
+}
+
+// Pin makes the pin of a mesh as an operator does: by discovery where there is any.
+func (p *IdP) Pin(t testing.TB) oidc.Pin {
+	t.Helper()
+	base, opts := p.Issuer, &oidc.DiscoverOptions{HTTP: p.HTTP(), Shape: oidc.Shape(p.Shape)}
+	if opts.Shape == oidc.ShapeBetterAuth {
+		base, opts.Issuer = p.BaseURL, p.Issuer
+	}
+	meta, err := oidc.Discover(t.Context(), base, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pin, err := meta.Pin(p.ClientID, p.Audience, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pin
 }

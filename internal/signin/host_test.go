@@ -21,7 +21,7 @@ import (
 func TestAHostServesTheExchangeItself(t *testing.T) {
 	t.Parallel()
 	idp := idptest.Start(t, idptest.Zitadel, nil)
-	pin := pinOf(t, idp)
+	pin := idp.Pin(t)
 	var node *cotal.Node
 	front := map[string]*httptest.Server{}
 	for _, s := range []string{cotaltest.SpaceName, "other"} {

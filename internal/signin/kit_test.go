@@ -29,27 +29,9 @@ type world struct {
 func newWorld(t *testing.T, k idptest.Kind, o *idptest.Options) *world {
 	t.Helper()
 	w := &world{idp: idptest.Start(t, k, o), dir: t.TempDir()}
-	w.pin = pinOf(t, w.idp)
+	w.pin = w.idp.Pin(t)
 	w.Mesh = cotaltest.New(t, &cotaltest.Options{Listen: true, StateDir: w.dir, People: cotal.PeopleOptions{Provider: &w.pin, HTTP: w.idp.HTTP()}})
 	return w
-}
-
-// pinOf makes the pin of an identity provider as an operator does: by discovery where there is any.
-func pinOf(t *testing.T, idp *idptest.IdP) oidc.Pin {
-	t.Helper()
-	base, opts := idp.Issuer, &oidc.DiscoverOptions{HTTP: idp.HTTP(), Shape: oidc.Shape(idp.Shape)}
-	if opts.Shape == oidc.ShapeBetterAuth {
-		base, opts.Issuer = idp.BaseURL, idp.Issuer
-	}
-	meta, err := oidc.Discover(t.Context(), base, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pin, err := meta.Pin(idp.ClientID, idp.Audience, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pin
 }
 
 // capability is how programs of this user reach the exchange.

@@ -172,7 +172,7 @@ func TestNoSecretIsSaid(t *testing.T) {
 	var log ledger
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w := &world{idp: idptest.Start(t, idptest.Zitadel, nil), dir: t.TempDir()}
-	w.pin = pinOf(t, w.idp)
+	w.pin = w.idp.Pin(t)
 	people := cotal.PeopleOptions{Provider: &w.pin, HTTP: w.idp.HTTP()}
 	w.Mesh = cotaltest.New(t, &cotaltest.Options{Listen: true, StateDir: w.dir, Logger: logger, People: people})
 	a, secrets := w.Node().Authority(), hoard{}

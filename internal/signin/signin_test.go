@@ -129,7 +129,7 @@ func TestAPersonRefuses(t *testing.T) {
 	t.Parallel()
 	everyProvider(t, func(t *testing.T, k idptest.Kind) {
 		idp := idptest.Start(t, k, nil)
-		_, err := login.Device(t.Context(), providerOf(pinOf(t, idp)), &login.DeviceOptions{HTTP: idp.HTTP(), Prompt: func(ctx context.Context, p login.Prompt) error {
+		_, err := login.Device(t.Context(), providerOf(idp.Pin(t)), &login.DeviceOptions{HTTP: idp.HTTP(), Prompt: func(ctx context.Context, p login.Prompt) error {
 			return idp.Deny(ctx, p.UserCode, "ada")
 		}})
 		if !errors.Is(err, wire.ErrPermissionDenied) {
@@ -189,7 +189,7 @@ func TestRow13ATokenOfOneMeshIsWorthNothingAtAnother(t *testing.T) {
 	everyProvider(t, func(t *testing.T, k idptest.Kind) {
 		w := newWorld(t, k, nil)
 		w.grant(t, "ada", "ada", nil)
-		pin := pinOf(t, w.idp)
+		pin := w.idp.Pin(t)
 		pin.ClientID, pin.Audience = "another-mesh", "another-mesh"
 		other := &world{idp: w.idp, dir: t.TempDir()}
 		other.Mesh = cotaltest.New(t, &cotaltest.Options{Listen: true, StateDir: other.dir, People: cotal.PeopleOptions{Provider: &pin, HTTP: w.idp.HTTP()}})
