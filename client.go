@@ -238,22 +238,8 @@ func (c *NodeClient) ask(ctx context.Context, verb string, req nodeRequest) (jso
 	ctx, end := whileConnected(ctx, nc)
 	defer end()
 	m, err := nc.RequestWithContext(ctx, trust.NodeSubject(verb), body)
-	switch {
-	case err == nil: // also when the connection was lost since, as by a node that stops
-	case errors.Is(context.Cause(ctx), errConnectionLost):
-		e := wire.Errorf(wire.CodeUnavailable, "ask node for %s: %w: ask what is there before asking again", verb, errConnectionLost)
-		e.Outcome = wire.OutcomeUnknown
-		return nil, e
-	case errors.Is(err, nats.ErrNoResponders):
-		e := wire.Errorf(wire.CodeUnavailable, "ask node for %s: the broker at %q runs without a node of these records", verb, c.server())
-		e.Outcome = wire.OutcomeNotExecuted
-		return nil, e
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		e := wire.Errorf(wire.CodeDeadlineExceeded, "ask node for %s: no answer in time", verb)
-		e.Outcome = wire.OutcomeUnknown
-		return nil, e
-	case err != nil:
-		return nil, wire.Errorf(wire.CodeUnavailable, "ask node for %s: %v", verb, err)
+	if err != nil { // an answer counts though the connection was lost since, as by a node that stops
+		return nil, c.unanswered(verb, context.Cause(ctx), err)
 	}
 	var reply wire.Reply
 	if err := wire.Decode(m.Data, &reply, 1<<20); err != nil {
@@ -266,6 +252,25 @@ func (c *NodeClient) ask(ctx context.Context, verb string, req nodeRequest) (jso
 		return nil, reply.Error
 	}
 	return reply.Data, nil
+}
+
+// unanswered says why no answer came; cause is that of the end of the context, if it ended.
+func (c *NodeClient) unanswered(verb string, cause, err error) error {
+	var e *wire.Error
+	switch {
+	case errors.Is(cause, errConnectionLost):
+		e = wire.Errorf(wire.CodeUnavailable, "ask node for %s: %w: ask what is there before asking again", verb, errConnectionLost)
+		e.Outcome = wire.OutcomeUnknown
+	case errors.Is(err, nats.ErrNoResponders):
+		e = wire.Errorf(wire.CodeUnavailable, "ask node for %s: the broker at %q runs without a node of these records", verb, c.server())
+		e.Outcome = wire.OutcomeNotExecuted
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		e = wire.Errorf(wire.CodeDeadlineExceeded, "ask node for %s: no answer in time", verb)
+		e.Outcome = wire.OutcomeUnknown
+	default:
+		e = wire.Errorf(wire.CodeUnavailable, "ask node for %s: %v", verb, err)
+	}
+	return e
 }
 
 // errConnectionLost ends a call whose answer cannot come any more.
