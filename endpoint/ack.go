@@ -29,7 +29,7 @@ func parseStored(data []byte, stream string) (stored, error) {
 		if rest, ok = cutString(rest, stream); ok {
 			if rest, ok = bytes.CutPrefix(rest, []byte(`","seq":`)); ok && len(rest) > 1 {
 				digits, end := rest[:len(rest)-1], rest[len(rest)-1]
-				if seq, err := strconv.ParseUint(string(digits), 10, 64); err == nil && end == '}' {
+				if seq, err := strconv.ParseUint(string(digits), 10, 64); err == nil && end == '}' && digits[0] != '0' { // no number of JSON, or none of a message
 					return stored{Stream: stream, Sequence: seq}, nil
 				}
 			}
