@@ -122,6 +122,7 @@ func TestModelRefuses(t *testing.T) {
 					t.Error("the roster does not show that the turn failed")
 				}
 			}
+			close(a.m.finish) // the wake of the message that waits may be typed before the line of goesOn, and its turn ends too
 			a.m.refuse.Store(false)
 			a.goesOn(t, host, "REFUSED-MARK")
 			host.end(t)
