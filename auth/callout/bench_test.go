@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -145,4 +146,12 @@ func BenchmarkConnect(b *testing.B) {
 	took := time.Since(began)
 	b.StopTimer()
 	report(b, ofConnect, took)
+}
+
+func quantile(d []time.Duration, percent int) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(d))
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(time.Microsecond)
 }

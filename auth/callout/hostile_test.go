@@ -118,71 +118,74 @@ func (o *origin) read(t testing.TB, w *world, sealed []byte) *jwt.AuthorizationR
 
 // What comes from no broker of ours, or from none at all, is not answered; what is good behind it is.
 func TestDrops(t *testing.T) {
-	t.Parallel()
-	ours, rogue := newOrigin(t), newOrigin(t)
-	l := newLab(t, ours)
-	d := run(t, l.serve, l.o)
-	ada := newPerson(t, "ada")
-	token := l.w.bearer(t, ada, true, time.Minute)
-	with := func(o *origin, alter func(*jwt.AuthorizationRequestClaims)) *nats.Msg {
-		c := o.claims(t, l.w, ada, token)
-		alter(c)
-		return o.ask(t, l.w, c)
-	}
-	keep := func(*jwt.AuthorizationRequestClaims) {}
-	plain := must(ours.claims(t, l.w, ada, token).Encode(ours.key))(t)
-	for _, c := range []struct {
-		name string
-		m    *nats.Msg
-		want callout.Drop
-	}{
-		{"no_header", header(with(ours, keep), ""), callout.DropUnsealed},
-		{"not_sealed", data(with(ours, keep), []byte(plain)), callout.DropUnsealed},
-		{"empty", data(with(ours, keep), nil), callout.DropUnsealed},
-		{"header_of_another_server", header(with(ours, keep), rogue.xkey), callout.DropUnsealed},
-		{"header_is_junk", header(with(ours, keep), "X"+strings.Repeat("A", 55)), callout.DropUnsealed},
-		{"not_a_question", ours.message(t, l.w, "hello"), callout.DropMalformed},
-		{"a_user_jwt", ours.message(t, l.w, must(jwt.NewUserClaims(public(t, ada.key)).Encode(must(nkeys.CreateAccount())(t)))(t)), callout.DropMalformed},
-		{"for_another_account", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Subject = l.w.account.Public }), callout.DropMalformed},
-		{"for_another_audience", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Audience = "somebody" }), callout.DropMalformed},
-		{"names_another_curve_key", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Server.XKey = rogue.xkey }), callout.DropMalformed},
-		{"names_another_server", with(rogue, func(c *jwt.AuthorizationRequestClaims) { c.Server.ID = ours.id }), callout.DropMalformed},
-		{"not_pinned", with(rogue, keep), callout.DropForeign},
-		{"says_it_is_pinned", rogue.message(t, l.w, impersonate(t, rogue, ours, rogue.xkey, l.w, ada, token)), callout.DropForged},
-		{"signature_changed", ours.message(t, l.w, swapLast(plain)), callout.DropForged},
-		{"signed_by_another", ours.message(t, l.w, impersonate(t, rogue, ours, ours.xkey, l.w, ada, token)), callout.DropForged},
-		{"of_yesterday", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = time.Now().Add(-time.Hour).Unix() }), callout.DropStale},
-		{"for_minutes", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = time.Now().Add(10 * time.Minute).Unix() }), callout.DropPatient},
-		{"for_hours", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = time.Now().Add(2 * time.Hour).Unix() }), callout.DropPatient},
-		{"of_tomorrow", ours.message(t, l.w, tomorrow(t, ours, plain)), callout.DropStale},
-		{"for_ever", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = 0 }), callout.DropStale},
-		{"no_user_key", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.UserNkey = "" }), callout.DropUnanswerable},
-		{"user_key_is_an_account", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.UserNkey = l.w.account.Public }), callout.DropUnanswerable},
-	} {
-		before := d.Stats()
-		inbox := l.nc.NewInbox()
-		sub := must(l.nc.SubscribeSync(inbox))(t)
-		c.m.Reply = inbox
-		if err := l.nc.PublishMsg(c.m); err != nil {
-			t.Fatal(err)
+	bubble(t, func(t *testing.T) {
+		ours, rogue := newOrigin(t), newOrigin(t)
+		l := newLab(t, ours)
+		d := run(t, l.serve, l.o)
+		ada := newPerson(t, "ada")
+		token := l.w.bearer(t, ada, true, time.Minute)
+		with := func(o *origin, alter func(*jwt.AuthorizationRequestClaims)) *nats.Msg {
+			c := o.claims(t, l.w, ada, token)
+			alter(c)
+			return o.ask(t, l.w, c)
 		}
-		after := before
-		for drops(after) == drops(before) { // one that is from nobody we know waits for the list first
+		keep := func(*jwt.AuthorizationRequestClaims) {}
+		plain := must(ours.claims(t, l.w, ada, token).Encode(ours.key))(t)
+		for _, c := range []struct {
+			name string
+			m    *nats.Msg
+			want callout.Drop
+		}{
+			{"no_header", header(with(ours, keep), ""), callout.DropUnsealed},
+			{"not_sealed", data(with(ours, keep), []byte(plain)), callout.DropUnsealed},
+			{"empty", data(with(ours, keep), nil), callout.DropUnsealed},
+			{"header_of_another_server", header(with(ours, keep), rogue.xkey), callout.DropUnsealed},
+			{"header_is_junk", header(with(ours, keep), "X"+strings.Repeat("A", 55)), callout.DropUnsealed},
+			{"not_a_question", ours.message(t, l.w, "hello"), callout.DropMalformed},
+			{"a_user_jwt", ours.message(t, l.w, must(jwt.NewUserClaims(public(t, ada.key)).Encode(must(nkeys.CreateAccount())(t)))(t)), callout.DropMalformed},
+			{"for_another_account", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Subject = l.w.account.Public }), callout.DropMalformed},
+			{"for_another_audience", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Audience = "somebody" }), callout.DropMalformed},
+			{"names_another_curve_key", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Server.XKey = rogue.xkey }), callout.DropMalformed},
+			{"names_another_server", with(rogue, func(c *jwt.AuthorizationRequestClaims) { c.Server.ID = ours.id }), callout.DropMalformed},
+			{"not_pinned", with(rogue, keep), callout.DropForeign},
+			{"says_it_is_pinned", rogue.message(t, l.w, impersonate(t, rogue, ours, rogue.xkey, l.w, ada, token)), callout.DropForged},
+			{"signature_changed", ours.message(t, l.w, swapLast(plain)), callout.DropForged},
+			{"signed_by_another", ours.message(t, l.w, impersonate(t, rogue, ours, ours.xkey, l.w, ada, token)), callout.DropForged},
+			{"of_yesterday", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = time.Now().Add(-time.Hour).Unix() }), callout.DropStale},
+			{"for_minutes", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = time.Now().Add(10 * time.Minute).Unix() }), callout.DropPatient},
+			{"for_hours", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = time.Now().Add(2 * time.Hour).Unix() }), callout.DropPatient},
+			{"of_tomorrow", ours.message(t, l.w, tomorrow(t, ours, plain)), callout.DropStale},
+			{"for_ever", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.Expires = 0 }), callout.DropStale},
+			{"no_user_key", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.UserNkey = "" }), callout.DropUnanswerable},
+			{"user_key_is_an_account", with(ours, func(c *jwt.AuthorizationRequestClaims) { c.UserNkey = l.w.account.Public }), callout.DropUnanswerable},
+		} {
+			before := d.Stats()
+			inbox := l.nc.NewInbox()
+			sub := must(l.nc.SubscribeSync(inbox))(t)
+			c.m.Reply = inbox
+			if err := l.nc.PublishMsg(c.m); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if drops(d.Stats()) == drops(before) {
+				time.Sleep(time.Second) // fake: one that is from nobody we know waits for the list first
+				synctest.Wait()
+			}
+			after := d.Stats()
+			if after.Dropped[c.want] != before.Dropped[c.want]+1 {
+				t.Errorf("%s: dropped %v, before %v, want one more %q", c.name, after.Dropped, before.Dropped, c.want)
+			}
+			if n, _, err := sub.Pending(); err != nil || n != 0 {
+				t.Errorf("%s: %d answers, %v", c.name, n, err)
+			}
 			l.admits(t, d, ours, ada, token)
-			after = d.Stats()
 		}
-		if after.Dropped[c.want] != before.Dropped[c.want]+1 {
-			t.Errorf("%s: dropped %v, before %v, want one more %q", c.name, after.Dropped, before.Dropped, c.want)
-		}
-		if n, _, err := sub.Pending(); err != nil || n != 0 {
-			t.Errorf("%s: %d answers, %v", c.name, n, err)
-		}
-	}
 
-	// Another curve key of the same server is taken once a signature shows that it is.
-	again := &origin{key: ours.key, id: ours.id, curve: rogue.curve, xkey: rogue.xkey}
-	l.admits(t, d, again, ada, token)
-	l.admits(t, d, ours, ada, token)
+		// Another curve key of the same server is taken once a signature shows that it is.
+		again := &origin{key: ours.key, id: ours.id, curve: rogue.curve, xkey: rogue.xkey}
+		l.admits(t, d, again, ada, token)
+		l.admits(t, d, ours, ada, token)
+	})
 }
 
 func drops(s callout.Stats) (n uint64) {
@@ -253,57 +256,59 @@ func (l *lab) admits(t testing.TB, d *desk, o *origin, p *person, token string) 
 
 // A question that somebody recorded and sends again yields an answer that they cannot open, and it is a refusal.
 func TestReplay(t *testing.T) {
-	t.Parallel()
-	ours, thief := newOrigin(t), newOrigin(t)
-	l := newLab(t, ours)
-	run(t, l.serve, l.o)
-	ada := newPerson(t, "ada")
-	m := ours.ask(t, l.w, ours.claims(t, l.w, ada, l.w.bearer(t, ada, true, time.Minute)))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	first := must(l.nc.RequestMsgWithContext(ctx, m))(t)
-	again := nats.NewMsg(m.Subject)
-	again.Header, again.Data = m.Header, m.Data
-	second := must(l.nc.RequestMsgWithContext(ctx, again))(t)
-	if got := ours.read(t, l.w, first.Data); got.Jwt == "" {
-		t.Errorf("first: refused with %q", got.Error)
-	}
-	if got := ours.read(t, l.w, second.Data); got.Jwt != "" || got.Error != string(trust.ReasonReplayed) {
-		t.Errorf("second: %+v, want a refusal as %q", got, trust.ReasonReplayed)
-	}
-	for _, answer := range []*nats.Msg{first, second} {
-		if strings.HasPrefix(string(answer.Data), "eyJ") {
-			t.Error("an answer can be read without a key")
+	bubble(t, func(t *testing.T) {
+		ours, thief := newOrigin(t), newOrigin(t)
+		l := newLab(t, ours)
+		run(t, l.serve, l.o)
+		ada := newPerson(t, "ada")
+		m := ours.ask(t, l.w, ours.claims(t, l.w, ada, l.w.bearer(t, ada, true, time.Minute)))
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		first := must(l.nc.RequestMsgWithContext(ctx, m))(t)
+		again := nats.NewMsg(m.Subject)
+		again.Header, again.Data = m.Header, m.Data
+		second := must(l.nc.RequestMsgWithContext(ctx, again))(t)
+		if got := ours.read(t, l.w, first.Data); got.Jwt == "" {
+			t.Errorf("first: refused with %q", got.Error)
 		}
-		if _, err := thief.curve.Open(answer.Data, l.w.responder.XKey()); err == nil {
-			t.Error("a stranger opened an answer")
+		if got := ours.read(t, l.w, second.Data); got.Jwt != "" || got.Error != string(trust.ReasonReplayed) {
+			t.Errorf("second: %+v, want a refusal as %q", got, trust.ReasonReplayed)
 		}
-	}
+		for _, answer := range []*nats.Msg{first, second} {
+			if strings.HasPrefix(string(answer.Data), "eyJ") {
+				t.Error("an answer can be read without a key")
+			}
+			if _, err := thief.curve.Open(answer.Data, l.w.responder.XKey()); err == nil {
+				t.Error("a stranger opened an answer")
+			}
+		}
+	})
 }
 
 // What is no client, or too large, is refused; of what came from a broker of ours nothing stays without an answer.
 func TestRefusedAtOnce(t *testing.T) {
-	t.Parallel()
-	ours := newOrigin(t)
-	l := newLab(t, ours)
-	d := run(t, l.serve, l.o)
-	ada := newPerson(t, "ada")
-	token := l.w.bearer(t, ada, true, time.Minute)
-	leaf := ours.claims(t, l.w, ada, token)
-	leaf.ClientInformation.Kind = "Leafnode"
-	large := data(ours.ask(t, l.w, ours.claims(t, l.w, ada, token)), make([]byte, callout.MaxRequest+1))
-	for name, m := range map[string]*nats.Msg{"leaf": ours.ask(t, l.w, leaf), "large": large} {
-		answer, err := l.nc.RequestMsg(m, 30*time.Second)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+	bubble(t, func(t *testing.T) {
+		ours := newOrigin(t)
+		l := newLab(t, ours)
+		d := run(t, l.serve, l.o)
+		ada := newPerson(t, "ada")
+		token := l.w.bearer(t, ada, true, time.Minute)
+		leaf := ours.claims(t, l.w, ada, token)
+		leaf.ClientInformation.Kind = "Leafnode"
+		large := data(ours.ask(t, l.w, ours.claims(t, l.w, ada, token)), make([]byte, callout.MaxRequest+1))
+		for name, m := range map[string]*nats.Msg{"leaf": ours.ask(t, l.w, leaf), "large": large} {
+			answer, err := l.nc.RequestMsg(m, 30*time.Second)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if len(answer.Data) > 0 && ours.read(t, l.w, answer.Data).Jwt != "" {
+				t.Errorf("%s: let in", name)
+			}
+			if got := <-d.told; got.OK || got.Reason != trust.ReasonMalformed {
+				t.Errorf("%s: decision = %+v, want %q", name, got, trust.ReasonMalformed)
+			}
 		}
-		if len(answer.Data) > 0 && ours.read(t, l.w, answer.Data).Jwt != "" {
-			t.Errorf("%s: let in", name)
-		}
-		if got := <-d.told; got.OK || got.Reason != trust.ReasonMalformed {
-			t.Errorf("%s: decision = %+v, want %q", name, got, trust.ReasonMalformed)
-		}
-	}
+	})
 }
 
 // A broker has another id after each restart: the first questions of an unknown one wait for the list.

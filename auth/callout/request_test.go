@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -112,20 +113,22 @@ func FuzzDecodeRequest(f *testing.F) {
 }
 
 func TestQuestionsAgeByTheClockOfTheBroker(t *testing.T) {
-	t.Parallel()
-	ours := newOrigin(t)
-	l := newLab(t, ours)
-	d := run(t, l.serve, l.o)
-	ada := newPerson(t, "ada")
-	token := l.w.bearer(t, ada, true, time.Minute)
-	l.admits(t, d, ours, ada, token)
-	c := ours.claims(t, l.w, ada, token)
-	c.Expires = time.Now().Add(-2 * time.Second).Unix() // before it was issued, as Encode sets that to now
-	sub := l.send(t, ours.ask(t, l.w, c))
-	for drops(d.Stats()) == 0 {
+	bubble(t, func(t *testing.T) {
+		ours := newOrigin(t)
+		l := newLab(t, ours)
+		d := run(t, l.serve, l.o)
+		ada := newPerson(t, "ada")
+		token := l.w.bearer(t, ada, true, time.Minute)
 		l.admits(t, d, ours, ada, token)
-	}
-	if n, _, err := sub.Pending(); err != nil || n != 0 {
-		t.Errorf("%d answers, %v", n, err)
-	}
+		c := ours.claims(t, l.w, ada, token)
+		c.Expires = time.Now().Add(-2 * time.Second).Unix() // before it was issued, as Encode sets that to now
+		sub := l.send(t, ours.ask(t, l.w, c))
+		synctest.Wait()
+		if s := d.Stats(); s.Dropped[callout.DropStale] != 1 {
+			t.Errorf("dropped %v, want one as %q", s.Dropped, callout.DropStale)
+		}
+		if n, _, err := sub.Pending(); err != nil || n != 0 {
+			t.Errorf("%d answers, %v", n, err)
+		}
+	})
 }
