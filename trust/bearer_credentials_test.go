@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nkeys"
 
+	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/signer/signertest"
 	"github.com/cotal-go/cotal/trust"
@@ -197,44 +198,46 @@ func TestBearerPrintsNothingSecret(t *testing.T) {
 
 // TestLargestBearerFits: the CONNECT with the longest bearer fits where the one with the largest JWT does.
 func TestLargestBearerFits(t *testing.T) {
-	t.Parallel()
-	r := newPeopleRealm(t)
-	r.answers(t, space, func(q question) []byte {
-		if len(q.asked.ConnectOptions.Token) != trust.MaxBearer {
-			t.Errorf("the callout was shown %d bytes", len(q.asked.ConnectOptions.Token))
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newPeopleRealm(t)
+		r.answers(t, space, func(q question) []byte {
+			if len(q.asked.ConnectOptions.Token) != trust.MaxBearer {
+				t.Errorf("the callout was shown %d bytes", len(q.asked.ConnectOptions.Token))
+			}
+			return q.answer(t, q.user(t, nil), nil)
+		})
+		line := connectLine(t, r, r.bearer(t, space, strings.Repeat("b", trust.MaxBearer)))
+		t.Logf("largest bearer: %d bytes, CONNECT line %d bytes, limit %d", trust.MaxBearer, line, trust.MaxControlLine)
+		if line > trust.MaxControlLine-1024 {
+			t.Errorf("CONNECT of %d bytes leaves less than 1 KiB below %d", line, trust.MaxControlLine)
 		}
-		return q.answer(t, q.user(t, nil), nil)
 	})
-	line := connectLine(t, r, r.bearer(t, space, strings.Repeat("b", trust.MaxBearer)))
-	t.Logf("largest bearer: %d bytes, CONNECT line %d bytes, limit %d", trust.MaxBearer, line, trust.MaxControlLine)
-	if line > trust.MaxControlLine-1024 {
-		t.Errorf("CONNECT of %d bytes leaves less than 1 KiB below %d", line, trust.MaxControlLine)
-	}
 }
 
 // TestLargestAnswerFits: a connection with full lists, inside an answer, passes the limits of the responder and the broker.
 func TestLargestAnswerFits(t *testing.T) {
-	t.Parallel()
-	r := newPeopleRealm(t)
-	req := mint.UserRequest{Profile: trust.Agent, Principal: ada, UID: adaUID, Role: strings.Repeat("x", wire.MaxToken)}
-	for i := range trust.MaxPatterns {
-		req.Subscribe = append(req.Subscribe, fmt.Sprintf("c%d.>", i))
-		req.Publish = append(req.Publish, fmt.Sprintf("c%d%s", i, strings.Repeat("y", 12)))
-	}
-	for i := range trust.MaxCommands {
-		req.Commands = append(req.Commands, fmt.Sprintf("manager.c%d", i))
-	}
-	r.answers(t, space, func(q question) []byte {
-		token, err := r.mint.ConnectionJWT(t.Context(), space, mint.ConnectionRequest{UserRequest: req, UserKey: q.asked.UserNkey, Expires: time.Now().Add(time.Minute)})
-		if err != nil {
-			t.Error(err)
-			return nil
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newPeopleRealm(t)
+		req := mint.UserRequest{Profile: trust.Agent, Principal: ada, UID: adaUID, Role: strings.Repeat("x", wire.MaxToken)}
+		for i := range trust.MaxPatterns {
+			req.Subscribe = append(req.Subscribe, fmt.Sprintf("c%d.>", i))
+			req.Publish = append(req.Publish, fmt.Sprintf("c%d%s", i, strings.Repeat("y", 12)))
 		}
-		out := q.answer(t, token, nil)
-		t.Logf("user JWT %d bytes, answer %d bytes, limit %d", len(token), len(out), trust.MaxCalloutPayload)
-		return out
+		for i := range trust.MaxCommands {
+			req.Commands = append(req.Commands, fmt.Sprintf("manager.c%d", i))
+		}
+		r.answers(t, space, func(q question) []byte {
+			token, err := r.mint.ConnectionJWT(t.Context(), space, mint.ConnectionRequest{UserRequest: req, UserKey: q.asked.UserNkey, Expires: time.Now().Add(time.Minute)})
+			if err != nil {
+				t.Error(err)
+				return nil
+			}
+			out := q.answer(t, token, nil)
+			t.Logf("user JWT %d bytes, answer %d bytes, limit %d", len(token), len(out), trust.MaxCalloutPayload)
+			return out
+		})
+		if _, err := r.knock(t, r.bearer(t, space, "token")); err != nil {
+			t.Errorf("knock = %v", err)
+		}
 	})
-	if _, err := r.knock(t, r.bearer(t, space, "token")); err != nil {
-		t.Errorf("knock = %v", err)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/cotal-go/cotal/cotaltest"
 	spaces "github.com/cotal-go/cotal/space"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
@@ -17,38 +18,40 @@ import (
 // TestSubscribeListIsTheReadBoundary posts to channels and looks at what reaches a holder that subscribes as widely as the
 // broker lets it. NATS admits a subscription to "x.>" where "x.*" is permitted.
 func TestSubscribeListIsTheReadBoundary(t *testing.T) {
-	r := newRealm(t)
-	provision(t, r)
-	channels := []string{"general", "team", "team.a", "team.b", "team.a.b", "team.a.b.c", "top", "log.x.y", "log.x.z.y"}
-	for _, c := range []struct {
-		list, reads []string
-	}{
-		{[]string{"general"}, []string{"general"}},
-		{[]string{"team.*"}, []string{"team.a", "team.b"}},
-		{[]string{"team.>"}, []string{"team.a", "team.b", "team.a.b", "team.a.b.c"}},
-		{[]string{"*"}, []string{"general", "team", "top"}},
-		{[]string{"*", "team.*"}, nil},
-		{[]string{"team.*", "team.>"}, []string{"team.a", "team.b", "team.a.b", "team.a.b.c"}},
-		{[]string{"team.*", "general"}, []string{"general", "team.a", "team.b"}},
-		{[]string{"log.*.y"}, []string{"log.x.y"}},
-		{[]string{"*.*"}, []string{"team.a", "team.b"}},
-		{[]string{">"}, channels},
-		{nil, []string{}},
-	} {
-		creds, err := r.mint.User(t.Context(), mint.UserRequest{Space: space, Profile: trust.Agent, Principal: ada, Subscribe: c.list})
-		if c.reads == nil {
-			if err == nil {
-				t.Errorf("list %q was minted, but the broker cannot hold it", c.list)
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		provision(t, r)
+		channels := []string{"general", "team", "team.a", "team.b", "team.a.b", "team.a.b.c", "top", "log.x.y", "log.x.z.y"}
+		for _, c := range []struct {
+			list, reads []string
+		}{
+			{[]string{"general"}, []string{"general"}},
+			{[]string{"team.*"}, []string{"team.a", "team.b"}},
+			{[]string{"team.>"}, []string{"team.a", "team.b", "team.a.b", "team.a.b.c"}},
+			{[]string{"*"}, []string{"general", "team", "top"}},
+			{[]string{"*", "team.*"}, nil},
+			{[]string{"team.*", "team.>"}, []string{"team.a", "team.b", "team.a.b", "team.a.b.c"}},
+			{[]string{"team.*", "general"}, []string{"general", "team.a", "team.b"}},
+			{[]string{"log.*.y"}, []string{"log.x.y"}},
+			{[]string{"*.*"}, []string{"team.a", "team.b"}},
+			{[]string{">"}, channels},
+			{nil, []string{}},
+		} {
+			creds, err := r.mint.User(t.Context(), mint.UserRequest{Space: space, Profile: trust.Agent, Principal: ada, Subscribe: c.list})
+			if c.reads == nil {
+				if err == nil {
+					t.Errorf("list %q was minted, but the broker cannot hold it", c.list)
+				}
+				continue
 			}
-			continue
+			if err != nil {
+				t.Fatalf("list %q: %v", c.list, err)
+			}
+			if got := readable(t, r, creds, channels); !slices.Equal(got, c.reads) {
+				t.Errorf("list %q reads %q, want %q", c.list, got, c.reads)
+			}
 		}
-		if err != nil {
-			t.Fatalf("list %q: %v", c.list, err)
-		}
-		if got := readable(t, r, creds, channels); !slices.Equal(got, c.reads) {
-			t.Errorf("list %q reads %q, want %q", c.list, got, c.reads)
-		}
-	}
+	})
 }
 
 // readable subscribes to everything that could match and returns the channels of which a copy arrived.

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/secret/memstore"
 	"github.com/cotal-go/cotal/signer/signertest"
 	"github.com/cotal-go/cotal/trust"
@@ -213,44 +214,46 @@ func FuzzParseCredentials(f *testing.F) {
 // TestLargestConnectFits measures the CONNECT line of the largest credential that can be minted, with the longest names
 // everywhere, and connects with it. Brokers are told to accept trust.MaxControlLine.
 func TestLargestConnectFits(t *testing.T) {
-	r := newRealm(t)
-	long := strings.Repeat("x", wire.MaxToken)
-	req := mint.UserRequest{
-		Space: space, Profile: trust.Agent, Principal: wire.Principal{Owner: "u_" + strings.Repeat("a", 26), Actor: long}, Role: long,
-	}
-	fits := func() (*trust.Credentials, bool) {
-		c, err := r.mint.User(t.Context(), req)
-		if err != nil && !errors.Is(err, wire.ErrExhausted) {
-			t.Fatal(err)
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		long := strings.Repeat("x", wire.MaxToken)
+		req := mint.UserRequest{
+			Space: space, Profile: trust.Agent, Principal: wire.Principal{Owner: "u_" + strings.Repeat("a", 26), Actor: long}, Role: long,
 		}
-		return c, err == nil
-	}
-	// Fill both lists, then lengthen one pattern until the next byte would be refused.
-	for i := range trust.MaxPatterns {
-		req.Subscribe = append(req.Subscribe, fmt.Sprintf("c%d.>", i))
-		req.Publish = append(req.Publish, fmt.Sprintf("c%d", i))
-	}
-	for i := range trust.MaxCommands {
-		req.Commands = append(req.Commands, fmt.Sprintf("manager.c%d", i))
-	}
-	largest, ok := fits()
-	if !ok {
-		t.Fatal("full lists of short names must fit")
-	}
-	for lo, hi := 0, wire.MaxChannel-8; lo < hi; {
-		mid := (lo + hi + 1) / 2
-		req.Publish[0] = "c" + strings.Repeat("y", mid)
-		if c, ok := fits(); ok {
-			largest, lo = c, mid
-		} else {
-			hi = mid - 1
+		fits := func() (*trust.Credentials, bool) {
+			c, err := r.mint.User(t.Context(), req)
+			if err != nil && !errors.Is(err, wire.ErrExhausted) {
+				t.Fatal(err)
+			}
+			return c, err == nil
 		}
-	}
-	line := connectLine(t, r, largest)
-	t.Logf("largest credential: JWT %d bytes, CONNECT line %d bytes, limit %d", len(largest.JWT()), line, trust.MaxControlLine)
-	if line > trust.MaxControlLine-1024 {
-		t.Errorf("CONNECT of %d bytes leaves less than 1 KiB below %d", line, trust.MaxControlLine)
-	}
+		// Fill both lists, then lengthen one pattern until the next byte would be refused.
+		for i := range trust.MaxPatterns {
+			req.Subscribe = append(req.Subscribe, fmt.Sprintf("c%d.>", i))
+			req.Publish = append(req.Publish, fmt.Sprintf("c%d", i))
+		}
+		for i := range trust.MaxCommands {
+			req.Commands = append(req.Commands, fmt.Sprintf("manager.c%d", i))
+		}
+		largest, ok := fits()
+		if !ok {
+			t.Fatal("full lists of short names must fit")
+		}
+		for lo, hi := 0, wire.MaxChannel-8; lo < hi; {
+			mid := (lo + hi + 1) / 2
+			req.Publish[0] = "c" + strings.Repeat("y", mid)
+			if c, ok := fits(); ok {
+				largest, lo = c, mid
+			} else {
+				hi = mid - 1
+			}
+		}
+		line := connectLine(t, r, largest)
+		t.Logf("largest credential: JWT %d bytes, CONNECT line %d bytes, limit %d", len(largest.JWT()), line, trust.MaxControlLine)
+		if line > trust.MaxControlLine-1024 {
+			t.Errorf("CONNECT of %d bytes leaves less than 1 KiB below %d", line, trust.MaxControlLine)
+		}
+	})
 }
 
 // connectLine connects and returns the length of the CONNECT line that the client sent.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
 )
@@ -20,38 +21,40 @@ var update = flag.Bool("update", false, "rewrite the files in testdata")
 // TestPermissionMatrix tries every probe as every profile against a running broker and compares what it let pass with the
 // checked-in table. A widened permission is a changed line of that table.
 func TestPermissionMatrix(t *testing.T) {
-	r := newRealm(t)
-	all := universe()
-	who := map[probe][]string{}
-	holders := map[string]holder{}
-	var order []string
-	for _, p := range trust.Profiles() {
-		order = append(order, string(p))
-		holders[string(p)] = r.user(t, p)
-	}
-	for _, k := range trust.SystemKinds() {
-		order = append(order, string(k))
-		creds, err := r.mint.SystemUser(t.Context(), systemRequest(k))
-		if err != nil {
-			t.Fatal(err)
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		all := universe()
+		who := map[probe][]string{}
+		holders := map[string]holder{}
+		var order []string
+		for _, p := range trust.Profiles() {
+			order = append(order, string(p))
+			holders[string(p)] = r.user(t, p)
 		}
-		holders[string(k)] = creds
-	}
-	for _, name := range order {
-		for p := range r.try(t, holders[name], all) {
-			who[p] = append(who[p], name)
+		for _, k := range trust.SystemKinds() {
+			order = append(order, string(k))
+			creds, err := r.mint.SystemUser(t.Context(), systemRequest(k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			holders[string(k)] = creds
 		}
-	}
-	var b strings.Builder
-	b.WriteString("# Who may do what, as a broker answered. Written by go test ./trust -run TestPermissionMatrix -update; read every change.\n" +
-		"# The holder is local.ada in space main; <uid> is her lifecycle, <uid2> that of local.bob, <n> a nonce. Her lists: subscribe general and\n" +
-		"# team.>, publish general and log.*, role reviewer, command com_acme_deploy.run, and she may start agents. A line without profiles is refused to all of them.\n" +
-		"# The holder of system-watcher watches <account>; AX is another.\n")
-	fmt.Fprintf(&b, "# Profiles: %s\n", strings.Join(order, " "))
-	for _, p := range all {
-		fmt.Fprintln(&b, strings.TrimSpace(p.verb+" "+symbolic(p.subject)+"  "+strings.Join(who[p], " ")))
-	}
-	compareFile(t, "permissions.txt", b.String())
+		for _, name := range order {
+			for p := range r.try(t, holders[name], all) {
+				who[p] = append(who[p], name)
+			}
+		}
+		var b strings.Builder
+		b.WriteString("# Who may do what, as a broker answered. Written by go test ./trust -run TestPermissionMatrix -update; read every change.\n" +
+			"# The holder is local.ada in space main; <uid> is her lifecycle, <uid2> that of local.bob, <n> a nonce. Her lists: subscribe general and\n" +
+			"# team.>, publish general and log.*, role reviewer, command com_acme_deploy.run, and she may start agents. A line without profiles is refused to all of them.\n" +
+			"# The holder of system-watcher watches <account>; AX is another.\n")
+		fmt.Fprintf(&b, "# Profiles: %s\n", strings.Join(order, " "))
+		for _, p := range all {
+			fmt.Fprintln(&b, strings.TrimSpace(p.verb+" "+symbolic(p.subject)+"  "+strings.Join(who[p], " ")))
+		}
+		compareFile(t, "permissions.txt", b.String())
+	})
 }
 
 // TestEveryTemplateLineIsTried wants every line of every template reached by at least one probe, so that a new line in a

@@ -12,138 +12,143 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/signer"
 	"github.com/cotal-go/cotal/trust"
 )
 
 // TestStolenAgentKeyIsRefused plays a thief of the agent signing key who writes JWTs of its own.
 func TestStolenAgentKeyIsRefused(t *testing.T) {
-	r := newRealm(t)
-	other, err := r.mint.Account(t.Context(), otherSpace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tags := trustTags("local", "ada", string(adaUID))
-	control := r.forge(t, trust.Agent, func(c *jwt.UserClaims) { c.Tags = tags })
-	nc, _, err := r.connect(control)
-	if err != nil {
-		t.Fatalf("the forgery that says nothing of its own must connect, or the others prove nothing: %v", err)
-	}
-	nc.Close()
-	for name, edit := range map[string]func(*jwt.UserClaims){
-		"own permissions": func(c *jwt.UserClaims) {
-			c.Permissions = jwt.Permissions{Pub: jwt.Permission{Allow: jwt.StringList{">"}}}
-		},
-		"own subscribe permission": func(c *jwt.UserClaims) { c.Sub.Allow = jwt.StringList{"cotal.main.inst.>"} },
-		"unscoped":                 func(c *jwt.UserClaims) { c.SetScoped(false) },
-		"own limits":               func(c *jwt.UserClaims) { c.Limits.Payload = 1 << 30 },
-		"bearer":                   func(c *jwt.UserClaims) { c.BearerToken = true },
-		"responses":                func(c *jwt.UserClaims) { c.Resp = &jwt.ResponsePermission{MaxMsgs: -1} },
-		"connection type":          func(c *jwt.UserClaims) { c.AllowedConnectionTypes = jwt.StringList{jwt.ConnectionTypeLeafnode} },
-		"another space":            func(c *jwt.UserClaims) { c.IssuerAccount = other.Public },
-		"the system account":       func(c *jwt.UserClaims) { c.IssuerAccount = r.mint.SystemPublic() },
-		"no account":               func(c *jwt.UserClaims) { c.IssuerAccount = "" },
-		"expired":                  func(c *jwt.UserClaims) { c.Expires = time.Now().Add(-time.Minute).Unix() },
-		"without the deny tag":     func(c *jwt.UserClaims) { c.Tags = slices.DeleteFunc(slices.Clone(tags), isDenyTag) },
-		"a deny tag with wildcard": func(c *jwt.UserClaims) {
-			c.Tags = append(slices.DeleteFunc(slices.Clone(tags), isDenyTag), "nosub:>.x")
-		},
-		"too many expansions": func(c *jwt.UserClaims) { c.Tags = append(tags, many("owner:x%d", 100, "actor:x%d", 100)...) },
-	} {
-		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		other, err := r.mint.Account(t.Context(), otherSpace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tags := trustTags("local", "ada", string(adaUID))
+		control := r.forge(t, trust.Agent, func(c *jwt.UserClaims) { c.Tags = tags })
+		nc, _, err := r.connect(control)
+		if err != nil {
+			t.Fatalf("the forgery that says nothing of its own must connect, or the others prove nothing: %v", err)
+		}
+		nc.Close()
+		for name, edit := range map[string]func(*jwt.UserClaims){
+			"own permissions": func(c *jwt.UserClaims) {
+				c.Permissions = jwt.Permissions{Pub: jwt.Permission{Allow: jwt.StringList{">"}}}
+			},
+			"own subscribe permission": func(c *jwt.UserClaims) { c.Sub.Allow = jwt.StringList{"cotal.main.inst.>"} },
+			"unscoped":                 func(c *jwt.UserClaims) { c.SetScoped(false) },
+			"own limits":               func(c *jwt.UserClaims) { c.Limits.Payload = 1 << 30 },
+			"bearer":                   func(c *jwt.UserClaims) { c.BearerToken = true },
+			"responses":                func(c *jwt.UserClaims) { c.Resp = &jwt.ResponsePermission{MaxMsgs: -1} },
+			"connection type":          func(c *jwt.UserClaims) { c.AllowedConnectionTypes = jwt.StringList{jwt.ConnectionTypeLeafnode} },
+			"another space":            func(c *jwt.UserClaims) { c.IssuerAccount = other.Public },
+			"the system account":       func(c *jwt.UserClaims) { c.IssuerAccount = r.mint.SystemPublic() },
+			"no account":               func(c *jwt.UserClaims) { c.IssuerAccount = "" },
+			"expired":                  func(c *jwt.UserClaims) { c.Expires = time.Now().Add(-time.Minute).Unix() },
+			"without the deny tag":     func(c *jwt.UserClaims) { c.Tags = slices.DeleteFunc(slices.Clone(tags), isDenyTag) },
+			"a deny tag with wildcard": func(c *jwt.UserClaims) {
+				c.Tags = append(slices.DeleteFunc(slices.Clone(tags), isDenyTag), "nosub:>.x")
+			},
+			"too many expansions": func(c *jwt.UserClaims) { c.Tags = append(tags, many("owner:x%d", 100, "actor:x%d", 100)...) },
+		} {
 			f := r.forge(t, trust.Agent, func(c *jwt.UserClaims) {
 				c.Tags = tags
 				edit(c)
 			})
 			if nc, _, err := r.connect(f); !errors.Is(err, nats.ErrAuthorization) && !errors.Is(err, nats.ErrAuthExpired) {
 				nc.Close()
-				t.Errorf("connect = %v, want an authorization violation", err)
+				t.Errorf("%s: connect = %v, want an authorization violation", name, err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestAccountKeysMintNothing: a space has no unscoped key. Its own seed is not kept, and would not be accepted.
 func TestAccountKeysMintNothing(t *testing.T) {
-	r := newRealm(t)
-	keys, err := r.store.List(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	account, err := r.mint.Account(t.Context(), space)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range keys {
-		if !strings.HasSuffix(key, ".nk") {
-			continue
-		}
-		seed, err := r.store.Get(t.Context(), key)
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		keys, err := r.store.List(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := signer.FromSeed(signer.NewSeed(seed))
+		account, err := r.mint.Account(t.Context(), space)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Public() == account.Public || s.Public() == r.mint.SystemPublic() {
-			t.Errorf("%s is the seed of an account itself", key)
+		for _, key := range keys {
+			if !strings.HasSuffix(key, ".nk") {
+				continue
+			}
+			seed, err := r.store.Get(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := signer.FromSeed(signer.NewSeed(seed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Public() == account.Public || s.Public() == r.mint.SystemPublic() {
+				t.Errorf("%s is the seed of an account itself", key)
+			}
+			pair, err := nkeys.FromSeed(seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			user, err := signer.Generate(signer.User)
+			if err != nil {
+				t.Fatal(err)
+			}
+			claims := jwt.NewUserClaims(user.Public())
+			claims.IssuerAccount, claims.Expires = account.Public, time.Now().Add(time.Hour).Unix()
+			claims.Sub.Allow, claims.Pub.Allow = jwt.StringList{">"}, jwt.StringList{">"}
+			token, err := claims.Encode(pair)
+			if err != nil {
+				continue // an operator key cannot even encode a user
+			}
+			if nc, _, err := r.connect(forged{token, user}); !errors.Is(err, nats.ErrAuthorization) {
+				nc.Close()
+				t.Errorf("a user with its own permissions, signed by %s: connect = %v, want a refusal", key, err)
+			}
 		}
-		pair, err := nkeys.FromSeed(seed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		user, err := signer.Generate(signer.User)
-		if err != nil {
-			t.Fatal(err)
-		}
-		claims := jwt.NewUserClaims(user.Public())
-		claims.IssuerAccount, claims.Expires = account.Public, time.Now().Add(time.Hour).Unix()
-		claims.Sub.Allow, claims.Pub.Allow = jwt.StringList{">"}, jwt.StringList{">"}
-		token, err := claims.Encode(pair)
-		if err != nil {
-			continue // an operator key cannot even encode a user
-		}
-		if nc, _, err := r.connect(forged{token, user}); !errors.Is(err, nats.ErrAuthorization) {
-			nc.Close()
-			t.Errorf("a user with its own permissions, signed by %s: connect = %v, want a refusal", key, err)
-		}
-	}
+	})
 }
 
 // TestStolenAgentKeyReach shows what a thief of the agent signing key can do: be any agent of that space. Every way to
 // write tags that we could think of is tried against the broker, and what passed is a checked-in table.
 func TestStolenAgentKeyReach(t *testing.T) {
-	r := newRealm(t)
-	all := append(universe(), thiefProbes()...)
-	var b strings.Builder
-	b.WriteString("# What a thief of the agent signing key of space main reaches with hostile tags, as a broker answered. Written by\n" +
-		"# go test ./trust -run TestStolenAgentKeyReach -update. The thief can be any agent of the space: speak as it, read what agents may\n" +
-		"# read, call what agents may be granted, command a supervisor as one that it names, take part in the terminal sessions of a life that it\n" +
-		"# names, and listen to the answers that delivery gives to any caller, an admin included. It reaches neither the authority nor a command\n" +
-		"# that acts beyond what was started under the caller, and no wildcard takes in a session. Nothing here may be outside those families; the\n" +
-		"# test checks that by itself. The remedy is to rotate and retire the key.\n")
-	for _, v := range hostile() {
-		f := r.forge(t, trust.Agent, func(c *jwt.UserClaims) { c.Tags = v.tags })
-		fmt.Fprintf(&b, "\n%s: %q\n", v.name, symbolicTags(v.tags))
-		nc, _, err := r.connect(f)
-		if err != nil {
-			b.WriteString("  refused to connect\n")
-			continue
-		}
-		nc.Close()
-		allowed := r.try(t, f, all)
-		for _, p := range all {
-			if !allowed[p] {
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		all := append(universe(), thiefProbes()...)
+		var b strings.Builder
+		b.WriteString("# What a thief of the agent signing key of space main reaches with hostile tags, as a broker answered. Written by\n" +
+			"# go test ./trust -run TestStolenAgentKeyReach -update. The thief can be any agent of the space: speak as it, read what agents may\n" +
+			"# read, call what agents may be granted, command a supervisor as one that it names, take part in the terminal sessions of a life that it\n" +
+			"# names, and listen to the answers that delivery gives to any caller, an admin included. It reaches neither the authority nor a command\n" +
+			"# that acts beyond what was started under the caller, and no wildcard takes in a session. Nothing here may be outside those families; the\n" +
+			"# test checks that by itself. The remedy is to rotate and retire the key.\n")
+		for _, v := range hostile() {
+			f := r.forge(t, trust.Agent, func(c *jwt.UserClaims) { c.Tags = v.tags })
+			fmt.Fprintf(&b, "\n%s: %q\n", v.name, symbolicTags(v.tags))
+			nc, _, err := r.connect(f)
+			if err != nil {
+				b.WriteString("  refused to connect\n")
 				continue
 			}
-			fmt.Fprintf(&b, "  %s %s\n", p.verb, symbolic(p.subject))
-			if !agentFamily(p) {
-				t.Errorf("%s: a stolen agent key may %s %s, which is no business of agents", v.name, p.verb, p.subject)
+			nc.Close()
+			allowed := r.try(t, f, all)
+			for _, p := range all {
+				if !allowed[p] {
+					continue
+				}
+				fmt.Fprintf(&b, "  %s %s\n", p.verb, symbolic(p.subject))
+				if !agentFamily(p) {
+					t.Errorf("%s: a stolen agent key may %s %s, which is no business of agents", v.name, p.verb, p.subject)
+				}
 			}
 		}
-	}
-	compareFile(t, "stolen-agent-key.txt", b.String())
+		compareFile(t, "stolen-agent-key.txt", b.String())
+	})
 }
 
 // hostile are the ways to write tags.

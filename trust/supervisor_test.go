@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 
+	"github.com/cotal-go/cotal/cotaltest"
 	"github.com/cotal-go/cotal/trust"
 	"github.com/cotal-go/cotal/trust/mint"
 )
@@ -40,29 +41,31 @@ func supervisorFamily(p probe) bool {
 // TestSupervisorReach: a supervisor mints nothing, reads no stream and speaks as nobody, by everything that is tried; nor does a thief
 // of its signing key.
 func TestSupervisorReach(t *testing.T) {
-	r := newRealm(t)
-	holders := map[string]holder{"supervisor": r.user(t, trust.Supervisor)}
-	for _, v := range hostile() {
-		holders["thief, "+v.name] = r.forge(t, trust.Supervisor, func(c *jwt.UserClaims) { c.Tags = v.tags })
-	}
-	all := append(universe(), thiefProbes()...)
-	for name, h := range holders {
-		nc, _, err := r.connect(h)
-		if err != nil {
-			continue // refused
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		holders := map[string]holder{"supervisor": r.user(t, trust.Supervisor)}
+		for _, v := range hostile() {
+			holders["thief, "+v.name] = r.forge(t, trust.Supervisor, func(c *jwt.UserClaims) { c.Tags = v.tags })
 		}
-		nc.Close()
-		n := 0
-		for p := range r.try(t, h, all) {
-			n++
-			if name == "supervisor" && !supervisorFamily(p) || name != "supervisor" && !thiefOfSupervisor(p) {
-				t.Errorf("%s may %s %s", name, p.verb, symbolic(p.subject))
+		all := append(universe(), thiefProbes()...)
+		for name, h := range holders {
+			nc, _, err := r.connect(h)
+			if err != nil {
+				continue // refused
+			}
+			nc.Close()
+			n := 0
+			for p := range r.try(t, h, all) {
+				n++
+				if name == "supervisor" && !supervisorFamily(p) || name != "supervisor" && !thiefOfSupervisor(p) {
+					t.Errorf("%s may %s %s", name, p.verb, symbolic(p.subject))
+				}
+			}
+			if n == 0 {
+				t.Errorf("%s may nothing, so nothing is proved", name)
 			}
 		}
-		if n == 0 {
-			t.Errorf("%s may nothing, so nothing is proved", name)
-		}
-	}
+	})
 }
 
 // thiefOfSupervisor is what a thief of the signing key may be: any supervisor, and the listener of answers to anybody.
@@ -90,31 +93,33 @@ func thiefOfSupervisor(p probe) bool {
 // TestNobodyElseSeesSessions: of the profiles, those that attach reach sessions of their own life, of the modes in which they may ask
 // for one, the supervisor serves them, and no other reaches any, nor does an agent that may not command agents.
 func TestNobodyElseSeesSessions(t *testing.T) {
-	r := newRealm(t)
-	attach := map[trust.Profile][]string{
-		trust.Agent: {"eps"}, trust.Operator: {"eps", "epm.owner", "epm.any"}, trust.Deployer: {"eps", "epm.owner"},
-	}
-	var tries []probe
-	for _, p := range universe() {
-		if strings.HasPrefix(p.subject, "cotal.main.eps.") || strings.HasPrefix(p.subject, "cotal.main.epm.") {
-			tries = append(tries, p)
+	cotaltest.Bubble(t, func(t *testing.T) {
+		r := newRealm(t)
+		attach := map[trust.Profile][]string{
+			trust.Agent: {"eps"}, trust.Operator: {"eps", "epm.owner", "epm.any"}, trust.Deployer: {"eps", "epm.owner"},
 		}
-	}
-	for _, profile := range trust.Profiles() {
-		for p := range r.try(t, r.user(t, profile), tries) {
-			mode := slices.ContainsFunc(attach[profile], func(m string) bool { return strings.HasPrefix(p.subject, "cotal.main."+m+".manager.") })
-			own := mode && strings.HasSuffix(p.subject, "."+string(adaUID)+map[string]string{"pub": ".in", "sub": ".out"}[p.verb])
-			serves := profile == trust.Supervisor && strings.HasSuffix(p.subject, map[string]string{"pub": ".out", "sub": ".in"}[p.verb])
-			if !own && !serves {
-				t.Errorf("profile %s may %s %s", profile, p.verb, symbolic(p.subject))
+		var tries []probe
+		for _, p := range universe() {
+			if strings.HasPrefix(p.subject, "cotal.main.eps.") || strings.HasPrefix(p.subject, "cotal.main.epm.") {
+				tries = append(tries, p)
 			}
 		}
-	}
-	plain, err := r.mint.User(t.Context(), mint.UserRequest{Space: space, Profile: trust.Agent, Principal: ada, UID: adaUID, Commands: []string{"manager.attach"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for p := range r.try(t, plain, tries) {
-		t.Errorf("an agent without agents may %s %s", p.verb, symbolic(p.subject))
-	}
+		for _, profile := range trust.Profiles() {
+			for p := range r.try(t, r.user(t, profile), tries) {
+				mode := slices.ContainsFunc(attach[profile], func(m string) bool { return strings.HasPrefix(p.subject, "cotal.main."+m+".manager.") })
+				own := mode && strings.HasSuffix(p.subject, "."+string(adaUID)+map[string]string{"pub": ".in", "sub": ".out"}[p.verb])
+				serves := profile == trust.Supervisor && strings.HasSuffix(p.subject, map[string]string{"pub": ".out", "sub": ".in"}[p.verb])
+				if !own && !serves {
+					t.Errorf("profile %s may %s %s", profile, p.verb, symbolic(p.subject))
+				}
+			}
+		}
+		plain, err := r.mint.User(t.Context(), mint.UserRequest{Space: space, Profile: trust.Agent, Principal: ada, UID: adaUID, Commands: []string{"manager.attach"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p := range r.try(t, plain, tries) {
+			t.Errorf("an agent without agents may %s %s", p.verb, symbolic(p.subject))
+		}
+	})
 }
