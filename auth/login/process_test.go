@@ -28,13 +28,11 @@ func TestMain(m *testing.M) {
 
 // askInChild says that it is ready, waits for the start, asks for an id token and prints it.
 func askInChild(dir string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	fail := func(err error) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	s, err := login.Open(ctx, &login.StoreOptions{Dir: dir, Prefer: login.KindFile})
+	s, err := login.Open(context.Background(), &login.StoreOptions{Dir: dir, Prefer: login.KindFile})
 	if err != nil {
 		return fail(err)
 	}
@@ -43,6 +41,8 @@ func askInChild(dir string) int {
 	if _, err := io.ReadAll(os.Stdin); err != nil {
 		return fail(err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // from when all have started
+	defer cancel()
 	token, _, err := src.IDToken(ctx)
 	if err != nil {
 		return fail(err)
