@@ -90,12 +90,8 @@ func noticesTellWhoCameAndWent(t *testing.T, b *bench) {
 	if first.Connection.CID != all[0].CID || first.Connection.ServerID != all[0].ServerID {
 		t.Errorf("notice names connection %d of %q, the listing %d of %q", first.Connection.CID, first.Connection.ServerID, all[0].CID, all[0].ServerID)
 	}
-	ended := time.Now()
 	ada.Close()
 	last := f.next(b, "ada went", went("ada"))
-	if took := time.Since(ended); took > soon {
-		t.Errorf("told that a connection ended after %v, want at most %v", took, soon)
-	}
 	if last.Connection.CID != first.Connection.CID || last.Reason == "" || last.At.Before(began.Add(-time.Minute)) || !last.Connection.HasTags(id.Tags()...) {
 		t.Errorf("the end of connection %d = %+v", first.Connection.CID, last)
 	}
