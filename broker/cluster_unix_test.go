@@ -27,8 +27,8 @@ func TestClusterAnswersAsOne(t *testing.T) {
 			"cluster { name: test, listen: \"127.0.0.1:%d\", routes: [ \"nats://127.0.0.1:%d\" ] }\n", routes[i], routes[1-i]))
 		ps[i].start(t)
 	}
-	ctl := external(t, ps[0], a)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctl, patient := external(t, ps[0], a), external(t, ps[0], a, func(o *broker.DialOptions) { broker.Patient(o, time.Minute) })
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	for both := false; !both; {
 		servers, err := ctl.Ping(ctx)
@@ -45,20 +45,20 @@ func TestClusterAnswersAsOne(t *testing.T) {
 	if err := ctl.PutAccount(ctx, rec.Public, rec.JWT); err != nil {
 		t.Fatalf("PutAccount: %v", err)
 	}
-	toldByBoth := followBoth(ctx, t, ctl, rec.Public)
+	toldByBoth := followBoth(ctx, t, patient, rec.Public)
 	for _, p := range ps {
 		// At once, on both: nobody had to wait for the servers to compare notes.
-		nc, err := nats.Connect(p.url(), member(t, a, trust.Observer), nats.NoReconnect())
+		nc, err := nats.Connect(p.url(), member(t, a, trust.Observer), nats.NoReconnect(), nats.Timeout(time.Minute))
 		if err != nil {
 			t.Fatalf("connect to %s: %v", p.address, err)
 		}
 		defer nc.Close()
 	}
-	all, err := ctl.Connections(ctx, rec.Public)
+	all, err := patient.Connections(ctx, rec.Public)
 	if err != nil || len(all) != 2 || all[0].ServerName != "cotal-0" || all[1].ServerName != "cotal-1" {
 		t.Fatalf("Connections = %+v, %v; want one on each server", all, err)
 	}
-	if n, err := ctl.EvictTagged(ctx, rec.Public, "profile:observer"); n != 2 || err != nil {
+	if n, err := patient.EvictTagged(ctx, rec.Public, "profile:observer"); n != 2 || err != nil {
 		t.Errorf("EvictTagged = %d, %v; want 2", n, err)
 	}
 

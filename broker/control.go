@@ -52,7 +52,8 @@ type DialOptions struct {
 	// Logger may be nil.
 	Logger *slog.Logger
 
-	issuers func() *issuers
+	issuers    func() *issuers
+	incomplete time.Duration // how long a call waits for the servers that are still missing; default incompleteAfter
 }
 
 // Control administers a broker, embedded or external, over a connection to its system account. Its methods are safe for
@@ -132,6 +133,9 @@ func (c *Control) configure(opts *DialOptions) error {
 	}
 	if c.opts.Timeout == 0 {
 		c.opts.Timeout = DefaultTimeout
+	}
+	if c.opts.incomplete == 0 {
+		c.opts.incomplete = incompleteAfter
 	}
 	c.log = c.opts.Logger
 	if c.log == nil {

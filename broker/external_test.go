@@ -49,9 +49,13 @@ func TestExternalBroker(t *testing.T) {
 }
 
 // external is a control over the network.
-func external(t testing.TB, p *process, a *mint.Authority) *broker.Control {
+func external(t testing.TB, p *process, a *mint.Authority, adjust ...func(*broker.DialOptions)) *broker.Control {
 	t.Helper()
-	ctl, err := broker.Dial(context.Background(), p.url(), brokertest.Source(a), &broker.DialOptions{OperatorJWT: a.OperatorJWT()})
+	opts := &broker.DialOptions{OperatorJWT: a.OperatorJWT(), Timeout: time.Minute}
+	for _, f := range adjust {
+		f(opts)
+	}
+	ctl, err := broker.Dial(context.Background(), p.url(), brokertest.Source(a), opts)
 	if err != nil {
 		t.Fatalf("Dial: %v\n%s", err, p.log())
 	}
@@ -130,7 +134,7 @@ func (p *process) start(t testing.TB) {
 	}
 	p.cmd = cmd
 	t.Cleanup(func() { p.end(cmd) })
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -192,7 +196,7 @@ func TestEmbeddedTakesOverTheStoreOfAnExternalBroker(t *testing.T) {
 	}
 	p := newProcess(t, a, "cotal", "")
 	p.start(t)
-	nc, err := nats.Connect(p.url(), member(t, a, trust.Provisioner))
+	nc, err := nats.Connect(p.url(), member(t, a, trust.Provisioner), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

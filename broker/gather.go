@@ -71,11 +71,11 @@ func (c *Control) ask(ctx context.Context, subject string, data []byte, enough f
 	case err != nil:
 		return nil, failure(ctx, subject, err)
 	}
-	return collect(ctx, subject, answers, lost, enough)
+	return c.collect(ctx, subject, answers, lost, enough)
 }
 
 // collect waits for answers until there are enough, the rest stays away, or there can be none.
-func collect(ctx context.Context, subject string, answers <-chan *nats.Msg, lost <-chan nats.Status, enough func([]*nats.Msg) bool) ([]*nats.Msg, error) {
+func (c *Control) collect(ctx context.Context, subject string, answers <-chan *nats.Msg, lost <-chan nats.Status, enough func([]*nats.Msg) bool) ([]*nats.Msg, error) {
 	var got []*nats.Msg
 	var late <-chan time.Time
 	for {
@@ -89,7 +89,7 @@ func collect(ctx context.Context, subject string, answers <-chan *nats.Msg, lost
 				return got, nil
 			}
 			if late == nil {
-				timer := time.NewTimer(incompleteAfter)
+				timer := time.NewTimer(c.opts.incomplete)
 				defer timer.Stop()
 				late = timer.C
 			}

@@ -130,7 +130,7 @@ func start(t testing.TB, trust broker.Trust, opts *broker.Options) *broker.Serve
 
 func connect(t testing.TB, s *broker.Server, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(s.InProcess())}, opts...)...)
+	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(s.InProcess()), nats.Timeout(time.Minute)}, opts...)...)
 	if err != nil {
 		t.Fatalf("connect in process: %v", err)
 	}

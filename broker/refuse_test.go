@@ -319,7 +319,7 @@ func TestTLS(t *testing.T) {
 	if !strings.HasPrefix(s.ClientURL(), "tls://127.0.0.1:") {
 		t.Errorf("ClientURL = %q, want tls://127.0.0.1:…", s.ClientURL())
 	}
-	nc, err := nats.Connect(s.ClientURL(), nats.RootCAs(certFile), user(t, acct, 0))
+	nc, err := nats.Connect(s.ClientURL(), nats.RootCAs(certFile), nats.Timeout(time.Minute), user(t, acct, 0))
 	if err != nil {
 		t.Fatalf("connect with TLS: %v", err)
 	}
@@ -341,7 +341,7 @@ func TestTLS(t *testing.T) {
 		t.Fatalf("ReloadCertificate: %v", err)
 	}
 	want := must(tls.LoadX509KeyPair(certFile, keyFile))(t)
-	nc, err = nats.Connect(s.ClientURL(), nats.RootCAs(certFile), user(t, acct, 0))
+	nc, err = nats.Connect(s.ClientURL(), nats.RootCAs(certFile), nats.Timeout(time.Minute), user(t, acct, 0))
 	if err != nil {
 		t.Fatalf("connect with the new certificate: %v", err)
 	}
@@ -371,7 +371,7 @@ func TestBareKeyIsRefused(t *testing.T) {
 		"token":    nats.Token("x"),
 		"nothing":  nats.Name("nobody"),
 	} {
-		if nc, err := nats.Connect("", nats.InProcessServer(s.InProcess()), opt); !errors.Is(err, nats.ErrAuthorization) {
+		if nc, err := nats.Connect("", nats.InProcessServer(s.InProcess()), opt, nats.Timeout(time.Minute)); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("connect with %s = %v, want %v", name, err, nats.ErrAuthorization)
 			if nc != nil {
 				nc.Close()

@@ -45,7 +45,7 @@ func TestServesAccountsFromTheRecords(t *testing.T) {
 // store creates a file stream and stores one message in it.
 func store(t testing.TB, nc *nats.Conn, stream, subject string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestRestartKeepsMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	stream, err := js.Stream(ctx, "A")
 	if err != nil {
@@ -93,7 +93,7 @@ func TestRestartUnderANewOperatorKey(t *testing.T) {
 	ctl := control(t, s, broker.Static(c.systemUser(t, time.Hour)))
 	back := make(chan string, 2)
 	for name, opt := range map[string]nats.Option{"tcp": nats.Name("tcp"), "in_process": nats.InProcessServer(s.InProcess())} {
-		nc, err := nats.Connect(address, opt, user(t, acct, 0), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
+		nc, err := nats.Connect(address, opt, user(t, acct, 0), nats.Timeout(time.Minute), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
 			nats.ReconnectHandler(func(*nats.Conn) { back <- name }))
 		if err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestStartMakesTheAccountDirectoryEqualToTheRecords(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("account directory = %q, want %q", names, want)
 	}
-	if _, err := nats.Connect("", nats.InProcessServer(s.InProcess()), user(t, dropped, 0)); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect("", nats.InProcessServer(s.InProcess()), user(t, dropped, 0), nats.Timeout(time.Minute)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("connect to a removed account = %v, want %v", err, nats.ErrAuthorization)
 	}
 
@@ -227,7 +227,7 @@ func TestAnEmptyRecordDeletesNoStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := js.Stream(ctx, "A"); err != nil {
 		t.Errorf("stream after a start with empty records: %v", err)
@@ -267,84 +267,88 @@ func TestPruneAccountRefuses(t *testing.T) {
 
 // TestLimits lets one account fill everything it may, and checks that another does not notice.
 func TestLimits(t *testing.T) {
-	c := newChain(t)
-	greedy := c.account(t, func(ac *jwt.AccountClaims) {
-		ac.Limits.DiskStorage, ac.Limits.Conn, ac.Limits.Subs, ac.Limits.Payload, ac.Limits.Streams = 1<<20, 2, 3, 64<<10, 2
+	faketime.Test(t, func(t *testing.T) {
+		c := newChain(t)
+		greedy := c.account(t, func(ac *jwt.AccountClaims) {
+			ac.Limits.DiskStorage, ac.Limits.Conn, ac.Limits.Subs, ac.Limits.Payload, ac.Limits.Streams = 1<<20, 2, 3, 64<<10, 2
+		})
+		modest := c.account(t)
+		s := start(t, c.trust, options(t))
+		quiet := connect(t, s, user(t, modest, 0))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+
+		violations := make(chan error, 10)
+		nc := connect(t, s, user(t, greedy, 0), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err }))
+		js := must(jetstream.New(nc))(t)
+		for i := range 2 {
+			if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: fmt.Sprintf("S%d", i), Subjects: []string{fmt.Sprintf("s%d.>", i)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S2", Subjects: []string{"s2.>"}}); err == nil {
+			t.Error("a third stream was created, limit 2")
+		}
+		stored := 0
+		for ; stored < 100; stored++ {
+			if _, err := js.Publish(ctx, "s0.x", make([]byte, 32<<10)); err != nil {
+				break
+			}
+		}
+		if stored == 0 || stored >= 32 {
+			t.Errorf("%d messages of 32 KiB were stored, limit 1 MiB", stored)
+		}
+		if err := nc.Publish("s0.x", make([]byte, 65<<10)); !errors.Is(err, nats.ErrMaxPayload) {
+			t.Errorf("Publish over the payload limit = %v, want %v", err, nats.ErrMaxPayload)
+		}
+		connect(t, s, user(t, greedy, 0))
+		if third, err := nats.Connect("", nats.InProcessServer(s.InProcess()), user(t, greedy, 0)); err == nil {
+			third.Close()
+			t.Error("a third connection was accepted, limit 2")
+		}
+		for i := range 4 {
+			if _, err := nc.SubscribeSync(fmt.Sprint("t", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case err := <-violations:
+			if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+				t.Errorf("fourth subscription: %v, want %v", err, nats.ErrMaxSubscriptionsExceeded)
+			}
+		case <-ctx.Done():
+			t.Error("a fourth subscription was accepted, limit 3")
+		}
+
+		store(t, quiet, "Q", "q")
+		if n := quiet.Stats().Reconnects; n != 0 {
+			t.Errorf("the other account's client reconnected %d times", n)
+		}
 	})
-	modest := c.account(t)
-	s := start(t, c.trust, options(t))
-	quiet := connect(t, s, user(t, modest, 0))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-
-	violations := make(chan error, 10)
-	nc := connect(t, s, user(t, greedy, 0), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err }))
-	js := must(jetstream.New(nc))(t)
-	for i := range 2 {
-		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: fmt.Sprintf("S%d", i), Subjects: []string{fmt.Sprintf("s%d.>", i)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S2", Subjects: []string{"s2.>"}}); err == nil {
-		t.Error("a third stream was created, limit 2")
-	}
-	stored := 0
-	for ; stored < 100; stored++ {
-		if _, err := js.Publish(ctx, "s0.x", make([]byte, 32<<10)); err != nil {
-			break
-		}
-	}
-	if stored == 0 || stored >= 32 {
-		t.Errorf("%d messages of 32 KiB were stored, limit 1 MiB", stored)
-	}
-	if err := nc.Publish("s0.x", make([]byte, 65<<10)); !errors.Is(err, nats.ErrMaxPayload) {
-		t.Errorf("Publish over the payload limit = %v, want %v", err, nats.ErrMaxPayload)
-	}
-	connect(t, s, user(t, greedy, 0))
-	if third, err := nats.Connect("", nats.InProcessServer(s.InProcess()), user(t, greedy, 0)); err == nil {
-		third.Close()
-		t.Error("a third connection was accepted, limit 2")
-	}
-	for i := range 4 {
-		if _, err := nc.SubscribeSync(fmt.Sprint("t", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	select {
-	case err := <-violations:
-		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
-			t.Errorf("fourth subscription: %v, want %v", err, nats.ErrMaxSubscriptionsExceeded)
-		}
-	case <-ctx.Done():
-		t.Error("a fourth subscription was accepted, limit 3")
-	}
-
-	store(t, quiet, "Q", "q")
-	if n := quiet.Stats().Reconnects; n != 0 {
-		t.Errorf("the other account's client reconnected %d times", n)
-	}
 }
 
 func TestRefusedCredentialSaysSoAtOnce(t *testing.T) {
-	c := newChain(t)
-	c.account(t)
-	s := start(t, c.trust, options(t))
-	stranger := key(t, nkeys.PrefixByteAccount)
-	began := time.Now()
-	_, err := nats.Connect("", nats.InProcessServer(s.InProcess()), user(t, stranger, 0))
-	if !errors.Is(err, nats.ErrAuthorization) {
-		t.Errorf("connect with a stranger's credential = %v, want %v", err, nats.ErrAuthorization)
-	}
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("refusal took %v, want well under the ten seconds of two blocked pipes", took)
-	}
+	faketime.Test(t, func(t *testing.T) {
+		c := newChain(t)
+		c.account(t)
+		s := start(t, c.trust, options(t))
+		stranger := key(t, nkeys.PrefixByteAccount)
+		began := time.Now()
+		_, err := nats.Connect("", nats.InProcessServer(s.InProcess()), user(t, stranger, 0))
+		if !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("connect with a stranger's credential = %v, want %v", err, nats.ErrAuthorization)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("refusal took %v, want well under the ten seconds of two blocked pipes", took)
+		}
+	})
 }
 
 func TestOpenBrokerLetsEverybodyIn(t *testing.T) {
 	opts := options(t)
 	opts.Open, opts.NoListen, opts.Port, opts.Transport = true, false, broker.RandomPort, broker.Plaintext()
 	s := start(t, broker.Trust{}, opts)
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatalf("connect to %q: %v", s.ClientURL(), err)
 	}
