@@ -75,7 +75,7 @@ func TestDeadLettersAreLookedAfter(t *testing.T) {
 			ID: id, TS: 1, Space: s, From: wire.EndpointRef{ID: from.String(), Name: "bob"}, To: to.Principal.String(),
 			Parts: []wire.Part{{Kind: wire.PartText, Text: "hello"}},
 		})
-		msg, err := queue.Next(jetstream.FetchMaxWait(5 * time.Second))
+		msg, err := queue.Next(jetstream.FetchMaxWait(time.Minute))
 		if err == nil {
 			err = msg.TermWithReason("not for me")
 		}
@@ -93,7 +93,7 @@ func TestDeadLettersAreLookedAfter(t *testing.T) {
 	if seq, err := a.Requeue(t.Context(), s, letters[0].ID); err != nil || seq != 3 {
 		t.Errorf("Requeue = %d, %v, want 3", seq, err)
 	}
-	if msg, err := queue.Next(jetstream.FetchMaxWait(5 * time.Second)); err != nil || msg.Headers().Get(wire.HeaderRequeued) != "1" || msg.Subject() != subject {
+	if msg, err := queue.Next(jetstream.FetchMaxWait(time.Minute)); err != nil || msg.Headers().Get(wire.HeaderRequeued) != "1" || msg.Subject() != subject {
 		t.Errorf("put back = %v, %v", msg, err)
 	}
 	if err := a.DropDead(t.Context(), s, letters[1].ID); err != nil {

@@ -102,7 +102,7 @@ func (d *desk) callerOf(creds *trust.Credentials) *control.Caller {
 
 func ask[Out any](d *desk, command string, args any) (Out, error) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
 	var out Out
 	err := d.caller.Call(ctx, control.Target{Endpoint: wire.AuthorityEndpoint, Command: command}, args, &out)

@@ -42,12 +42,12 @@ func TestSignsNonceOfRealClient(t *testing.T) {
 	srv.Start()
 	defer srv.WaitForShutdown()
 	defer srv.Shutdown()
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(time.Minute) {
 		t.Fatal("the broker does not start")
 	}
 	key := newKey(t)
 	sign := func(nonce []byte) ([]byte, error) { return bearer.SignNonce(t.Context(), key, nonce) }
-	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.NoReconnect(), nats.Nkey(key.Public(), sign))
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.NoReconnect(), nats.Timeout(time.Minute), nats.Nkey(key.Public(), sign))
 	if err != nil {
 		t.Fatal(err)
 	}

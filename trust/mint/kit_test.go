@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -70,7 +71,7 @@ func run(t testing.TB, a *mint.Authority) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.ctl, err = r.srv.Control(t.Context(), broker.Static(creds), nil); err != nil {
+	if r.ctl, err = r.srv.Control(t.Context(), broker.Static(creds), &broker.DialOptions{Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.ctl.Close() })
@@ -104,7 +105,7 @@ func (r *running) push(ctx context.Context, rec trust.AccountRecord) error {
 // connect connects with a credential; closed is closed when the connection ends.
 func (r *running) connect(c *trust.Credentials) (nc *nats.Conn, closed <-chan struct{}, err error) {
 	ended := make(chan struct{})
-	nc, err = nats.Connect("", nats.InProcessServer(r.srv.InProcess()), nats.NoReconnect(), nats.CustomInboxPrefix(wire.InboxPrefix(c.Identity().Inbox)),
+	nc, err = nats.Connect("", nats.InProcessServer(r.srv.InProcess()), nats.NoReconnect(), nats.Timeout(time.Minute), nats.CustomInboxPrefix(wire.InboxPrefix(c.Identity().Inbox)),
 		nats.UserJWT(func() (string, error) { return c.JWT(), nil }, c.Sign), nats.ClosedHandler(func(*nats.Conn) { close(ended) }))
 	if err == nil {
 		r.t.Cleanup(nc.Close)
