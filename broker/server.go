@@ -20,7 +20,7 @@ import (
 
 const (
 	// readyTimeout bounds the wait for the listener after the streams are recovered.
-	readyTimeout = 10 * time.Second
+	readyTimeout = time.Minute
 	// fetchTimeout is how long the broker asks its peers for an account it does not know.
 	fetchTimeout = 200 * time.Millisecond
 	// resolverSync is how often brokers of a cluster compare their accounts.
