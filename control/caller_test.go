@@ -18,25 +18,27 @@ import (
 )
 
 func TestNobodyListens(t *testing.T) {
-	srv := broker(t)
-	c := caller(t, dial(t, srv), ada)
-	start := time.Now()
-	e := wantCode(t, c.Call(t.Context(), sum, sumIn{}, nil), wire.CodeUnavailable, wire.OutcomeNotExecuted)
-	if !strings.Contains(e.Error(), "com.acme.math") {
-		t.Errorf("error %q does not name the endpoint", e)
-	}
-	_, err := c.Scatter(t.Context(), sum, sumIn{}, 10*time.Second, 0)
-	wantCode(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted)
-	run(t, testService(new(logged)), dial(t, srv))
-	bound := sum
-	bound.Instance = "two"
-	e = wantCode(t, c.Call(t.Context(), bound, sumIn{}, nil), wire.CodeUnavailable, wire.OutcomeNotExecuted)
-	if !strings.Contains(e.Error(), `"two"`) {
-		t.Errorf("error %q does not name the instance", e)
-	}
-	if took := time.Since(start); took > 4*time.Second {
-		t.Errorf("it took %v: the caller waited for its deadline", took)
-	}
+	bubble(t, func(t *testing.T) {
+		srv := broker(t)
+		c := caller(t, dial(t, srv), ada)
+		start := time.Now()
+		e := wantCode(t, c.Call(t.Context(), sum, sumIn{}, nil), wire.CodeUnavailable, wire.OutcomeNotExecuted)
+		if !strings.Contains(e.Error(), "com.acme.math") {
+			t.Errorf("error %q does not name the endpoint", e)
+		}
+		_, err := c.Scatter(t.Context(), sum, sumIn{}, 10*time.Second, 0)
+		wantCode(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted)
+		run(t, testService(new(logged)), dial(t, srv))
+		bound := sum
+		bound.Instance = "two"
+		e = wantCode(t, c.Call(t.Context(), bound, sumIn{}, nil), wire.CodeUnavailable, wire.OutcomeNotExecuted)
+		if !strings.Contains(e.Error(), `"two"`) {
+			t.Errorf("error %q does not name the instance", e)
+		}
+		if took := time.Since(start); took > 4*time.Second {
+			t.Errorf("it took %v: the caller waited for its deadline", took)
+		}
+	})
 }
 
 // silent subscribes to the class rail and answers what reply makes of a request, if anything.
@@ -448,42 +450,49 @@ func TestCloseEndsCallsInFlight(t *testing.T) {
 	}
 }
 
+// place is where a broker is, or none.
+type place struct{ srv atomic.Pointer[server.Server] }
+
+func (p *place) InProcessConn() (net.Conn, error) {
+	if srv := p.srv.Load(); srv != nil {
+		return srv.InProcessConn()
+	}
+	return nil, net.ErrClosed
+}
+
 // TestCallWaitsForReconnection calls while the broker is away: nothing leaves late, and the call succeeds if the broker
 // is back in time.
 func TestCallWaitsForReconnection(t *testing.T) {
-	opts := &server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true}
-	srv := start(t, opts)
-	url := srv.ClientURL()
-	connect := func() *nats.Conn {
-		nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
-		if err != nil {
+	bubble(t, func(t *testing.T) {
+		srv := broker(t)
+		var p place
+		p.srv.Store(srv)
+		connect := func() *nats.Conn {
+			return dial(t, srv, nats.InProcessServer(&p), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
+		}
+		served, nc := connect(), connect()
+		run(t, newSum(nil), served)
+		c := caller(t, nc, ada)
+		back := served.StatusChanged(nats.CONNECTED)
+		away := nc.StatusChanged(nats.RECONNECTING)
+		p.srv.Store(nil)
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		<-away
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wantCode(t, c.Call(ctx, sum, sumIn{}, nil), wire.CodeUnavailable, wire.OutcomeNotExecuted)
+		result := make(chan error, 1)
+		go func() {
+			<-back
+			result <- served.Flush()
+		}()
+		p.srv.Store(broker(t))
+		if err := <-result; err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { shut(nc) })
-		return nc
-	}
-	served, nc := connect(), connect()
-	run(t, newSum(nil), served)
-	c := caller(t, nc, ada)
-	back := served.StatusChanged(nats.CONNECTED)
-	away := nc.StatusChanged(nats.RECONNECTING)
-	port := srv.Addr().(*net.TCPAddr).Port
-	srv.Shutdown()
-	srv.WaitForShutdown()
-	<-away
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	wantCode(t, c.Call(ctx, sum, sumIn{}, nil), wire.CodeUnavailable, wire.OutcomeNotExecuted)
-	result := make(chan error, 1)
-	go func() {
-		<-back
-		result <- served.Flush()
-	}()
-	start(t, &server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
-	if err := <-result; err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Call(t.Context(), sum, sumIn{}, nil); err != nil {
-		t.Errorf("call after reconnection: %v", err)
-	}
+		if err := c.Call(t.Context(), sum, sumIn{}, nil); err != nil {
+			t.Errorf("call after reconnection: %v", err)
+		}
+	})
 }

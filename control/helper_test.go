@@ -70,7 +70,7 @@ func start(tb testing.TB, opts *server.Options) *server.Server {
 
 func dial(tb testing.TB, srv *server.Server, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
-	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(srv)}, opts...)...)
+	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(srv), nats.Timeout(time.Minute)}, opts...)...)
 	if err != nil {
 		tb.Fatalf("connect: %v", err)
 	}

@@ -127,49 +127,45 @@ func TestWaitingTooLongIsNotExecuted(t *testing.T) {
 }
 
 func TestStopFinishesWhatWasAccepted(t *testing.T) {
-	srv := broker(t)
-	s := control.New("com.acme.math", &control.Options{Concurrency: 2, Queue: 100, Share: 100})
-	gate, begun := make(chan struct{}), make(chan struct{}, 100)
-	s.Handle(control.Command{Name: "sum", Effect: control.Write}, func(context.Context, *control.Request) (any, error) {
-		begun <- struct{}{}
-		<-gate
-		return nil, nil
-	})
-	stop := run(t, s, dial(t, srv))
-	c := caller(t, dial(t, srv), ada)
-	const n = 20
-	results := make(chan error, n)
-	for range n {
-		go func() { results <- c.Call(t.Context(), sum, nil, nil) }()
-	}
-	<-begun
-	<-begun
-	for s.Stats().Queued < n-2 {
-		if _, err := c.Health(t.Context(), "com.acme.math", time.Second, 1); err != nil { // a round trip behind the calls
-			t.Fatal(err)
+	bubble(t, func(t *testing.T) {
+		srv := broker(t)
+		s := control.New("com.acme.math", &control.Options{Concurrency: 2, Queue: 100, Share: 100})
+		gate, begun := make(chan struct{}), make(chan struct{}, 100)
+		s.Handle(control.Command{Name: "sum", Effect: control.Write}, func(context.Context, *control.Request) (any, error) {
+			begun <- struct{}{}
+			<-gate
+			return nil, nil
+		})
+		stop := run(t, s, dial(t, srv))
+		c := caller(t, dial(t, srv), ada)
+		const n = 20
+		results := make(chan error, n)
+		for range n {
+			go func() { results <- c.Call(t.Context(), sum, nil, nil) }()
 		}
-	}
-	stopped := make(chan error)
-	go func() { stopped <- stop() }()
-	for {
+		<-begun
+		<-begun
+		synctest.Wait()
+		if got := s.Stats().Queued; got != n-2 {
+			t.Fatalf("%d calls are queued, want %d", got, n-2)
+		}
+		stopped := make(chan error)
+		go func() { stopped <- stop() }()
+		synctest.Wait()
 		err := c.Call(t.Context(), control.Target{Endpoint: "com.acme.math", Command: control.CommandHealth}, nil, nil)
-		if errors.Is(err, wire.ErrUnavailable) {
-			break
+		if !errors.Is(err, wire.ErrUnavailable) {
+			t.Errorf("health of a stopping endpoint: %v, want unavailable", err)
 		}
-		if err != nil {
-			t.Errorf("health of a stopping endpoint: %v", err)
-			break
+		close(gate)
+		if err := <-stopped; err != nil {
+			t.Errorf("Run: %v", err)
 		}
-	}
-	close(gate)
-	if err := <-stopped; err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	for range n {
-		if err := <-results; err != nil {
-			t.Errorf("accepted call: %v", err)
+		for range n {
+			if err := <-results; err != nil {
+				t.Errorf("accepted call: %v", err)
+			}
 		}
-	}
+	})
 }
 
 func TestStopDoesNotWaitForEver(t *testing.T) {
@@ -314,57 +310,59 @@ func TestRunRefusesWhatCannotBe(t *testing.T) {
 }
 
 func TestScatter(t *testing.T) {
-	srv := broker(t)
-	for i := range 3 {
-		s := control.New("com.acme.math", &control.Options{Instance: fmt.Sprint("i", i), Epoch: "1"})
-		control.Handle(s, control.Command{Name: "sum", Effect: control.Read},
-			func(context.Context, *control.Request, sumIn) (sumOut, error) {
-				if i == 2 {
-					return sumOut{}, wire.Errorf(wire.CodeFailedPrecondition, "not now")
+	bubble(t, func(t *testing.T) {
+		srv := broker(t)
+		for i := range 3 {
+			s := control.New("com.acme.math", &control.Options{Instance: fmt.Sprint("i", i), Epoch: "1"})
+			control.Handle(s, control.Command{Name: "sum", Effect: control.Read},
+				func(context.Context, *control.Request, sumIn) (sumOut, error) {
+					if i == 2 {
+						return sumOut{}, wire.Errorf(wire.CodeFailedPrecondition, "not now")
+					}
+					return sumOut{i}, nil
+				})
+			run(t, s, dial(t, srv))
+		}
+		c := caller(t, dial(t, srv), ada)
+		check := func(answers []control.Answer) {
+			t.Helper()
+			seen := map[string]string{}
+			for _, a := range answers {
+				seen[a.Instance] = string(a.Data)
+				if a.Err != nil {
+					seen[a.Instance] = string(a.Err.Code)
 				}
-				return sumOut{i}, nil
-			})
-		run(t, s, dial(t, srv))
-	}
-	c := caller(t, dial(t, srv), ada)
-	check := func(answers []control.Answer) {
-		t.Helper()
-		seen := map[string]string{}
-		for _, a := range answers {
-			seen[a.Instance] = string(a.Data)
-			if a.Err != nil {
-				seen[a.Instance] = string(a.Err.Code)
+			}
+			want := map[string]string{"i0": `{"sum":0}`, "i1": `{"sum":1}`, "i2": "failed-precondition"}
+			if len(answers) != len(want) || fmt.Sprint(seen) != fmt.Sprint(want) {
+				t.Errorf("answers = %v, want %v", seen, want)
 			}
 		}
-		want := map[string]string{"i0": `{"sum":0}`, "i1": `{"sum":1}`, "i2": "failed-precondition"}
-		if len(answers) != len(want) || fmt.Sprint(seen) != fmt.Sprint(want) {
-			t.Errorf("answers = %v, want %v", seen, want)
+		answers, err := c.Scatter(t.Context(), sum, sumIn{}, 10*time.Second, 3)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	answers, err := c.Scatter(t.Context(), sum, sumIn{}, 10*time.Second, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(answers)
-	if answers, err = c.Scatter(t.Context(), sum, sumIn{}, 100*time.Millisecond, 0); err != nil {
-		t.Fatal(err)
-	}
-	check(answers)
-	answers, err = c.Scatter(t.Context(), sum, sumIn{}, 100*time.Millisecond, 4)
-	check(answers)
-	e := wantCode(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
-	if e.Details["answered"] != 3 || e.Details["expected"] != 4 {
-		t.Errorf("details = %v, want 3 of 4", e.Details)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	answers, err = c.Scatter(ctx, sum, sumIn{}, time.Minute, 4)
-	check(answers)
-	wantCode(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
-	bound := sum
-	bound.Instance = "i0"
-	_, err = c.Scatter(t.Context(), bound, sumIn{}, 0, 0)
-	wantCode(t, err, wire.CodeBadRequest, "")
+		check(answers)
+		if answers, err = c.Scatter(t.Context(), sum, sumIn{}, 100*time.Millisecond, 0); err != nil {
+			t.Fatal(err)
+		}
+		check(answers)
+		answers, err = c.Scatter(t.Context(), sum, sumIn{}, 100*time.Millisecond, 4)
+		check(answers)
+		e := wantCode(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
+		if e.Details["answered"] != 3 || e.Details["expected"] != 4 {
+			t.Errorf("details = %v, want 3 of 4", e.Details)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		answers, err = c.Scatter(ctx, sum, sumIn{}, time.Minute, 4)
+		check(answers)
+		wantCode(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
+		bound := sum
+		bound.Instance = "i0"
+		_, err = c.Scatter(t.Context(), bound, sumIn{}, 0, 0)
+		wantCode(t, err, wire.CodeBadRequest, "")
+	})
 }
 
 func TestScatterThatNobodyAnswers(t *testing.T) {
