@@ -98,7 +98,7 @@ func (p *pipe) InProcessConn() (net.Conn, error) { return p.srv.InProcessConn() 
 func dial(t testing.TB, srv *server.Server, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	opts = append([]nats.Option{nats.InProcessServer(&pipe{srv}), nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.MaxReconnects(-1)}, opts...)
+	opts = append([]nats.Option{nats.InProcessServer(&pipe{srv}), nats.Timeout(time.Minute), nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.MaxReconnects(-1)}, opts...)
 	nc, err := nats.Connect("", opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -133,15 +133,18 @@ func TestExpiredCredentialIsNotPresented(t *testing.T) {
 }
 
 func TestForeignCredentialIsRefused(t *testing.T) {
-	w, foreign := newWorld(t), newWorld(t)
-	start := time.Now()
-	_, err := endpoint.Connect(t.Context(), "", endpoint.Static(foreign.user("ada")), w.inProcess(nil))
-	if got := wire.CodeOf(err); got != wire.CodeUnauthenticated {
-		t.Errorf("code = %q (%v), want %q", got, err, wire.CodeUnauthenticated)
-	}
-	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("refusal took %v", took)
-	}
+	bubbled(t)
+	faketime.Test(t, func(t *testing.T) {
+		w, foreign := newWorld(t), newWorld(t)
+		start := time.Now()
+		_, err := endpoint.Connect(t.Context(), "", endpoint.Static(foreign.user("ada")), w.inProcess(nil))
+		if got := wire.CodeOf(err); got != wire.CodeUnauthenticated {
+			t.Errorf("code = %q (%v), want %q", got, err, wire.CodeUnauthenticated)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("refusal took %v", took)
+		}
+	})
 }
 
 func TestConnectEndsWithItsContext(t *testing.T) {
@@ -169,7 +172,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	select {
 	case err := <-done:
 		wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted)
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Connect outlives its context")
 	}
 }

@@ -160,7 +160,7 @@ func (w *world) jetstream(p trust.Profile) (jetstream.JetStream, func()) {
 // raw is a plain NATS connection with a credential.
 func (w *world) raw(creds *trust.Credentials) *nats.Conn {
 	w.tb.Helper()
-	return must(nats.Connect("", nats.InProcessServer(w.srv.InProcess()),
+	return must(nats.Connect("", nats.InProcessServer(w.srv.InProcess()), nats.Timeout(time.Minute),
 		nats.UserJWT(func() (string, error) { return creds.JWT(), nil }, creds.Sign),
 		nats.CustomInboxPrefix(wire.InboxPrefix(creds.Identity().Inbox))))(w.tb)
 }
@@ -191,7 +191,7 @@ func (w *world) kick(creds *trust.Credentials) {
 // publish stores raw bytes on a channel's subject as a principal, without what an endpoint adds.
 func (w *world) publish(nc *nats.Conn, subject string, header nats.Header, data []byte) {
 	w.tb.Helper()
-	ctx, cancel := context.WithTimeout(w.tb.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(w.tb.Context(), time.Minute)
 	defer cancel()
 	m, err := nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: header, Data: data})
 	if err != nil || strings.Contains(string(m.Data), "error") {
@@ -269,7 +269,7 @@ func (j *journal[T]) take() []T {
 // waitFor returns once ok holds of what was collected, and fails after a while of real time.
 func (j *journal[T]) waitFor(tb testing.TB, what string, ok func([]T) bool) []T {
 	tb.Helper()
-	timeout := time.NewTimer(20 * time.Second)
+	timeout := time.NewTimer(time.Minute)
 	defer timeout.Stop()
 	for {
 		all := j.list()

@@ -45,7 +45,7 @@ func newOpenWorld(tb testing.TB, change ...func(*server.Options)) *openWorld {
 	if len(opts.Users) > 0 {
 		login = nats.UserInfo(opts.Users[0].Username, opts.Users[0].Password)
 	}
-	w.nc = must(nats.Connect("", nats.InProcessServer(w.srv), login))(tb)
+	w.nc = must(nats.Connect("", nats.InProcessServer(w.srv), nats.Timeout(time.Minute), login))(tb)
 	tb.Cleanup(func() { shut(w.nc) })
 	w.js = must(jetstream.New(w.nc))(tb)
 	if err := space.Ensure(tb.Context(), w.js, lab, &space.Options{}); err != nil {

@@ -80,14 +80,17 @@ func TestMissingQueue(t *testing.T) {
 }
 
 func TestQueueWithoutRight(t *testing.T) {
-	w := newWorld(t)
-	ep := w.connect(w.user("bob", func(r *mint.UserRequest) { r.Profile, r.Subscribe, r.Publish = "observer", nil, nil }), nil)
-	start := time.Now()
-	err := ep.HandleDirect(t.Context(), func(*endpoint.Delivery) {})
-	wantError(t, err, wire.CodePermissionDenied, wire.OutcomeNotExecuted)
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("denial took %v", took)
-	}
+	bubbled(t)
+	faketime.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ep := w.connect(w.user("bob", func(r *mint.UserRequest) { r.Profile, r.Subscribe, r.Publish = "observer", nil, nil }), nil)
+		start := time.Now()
+		err := ep.HandleDirect(t.Context(), func(*endpoint.Delivery) {})
+		wantError(t, err, wire.CodePermissionDenied, wire.OutcomeNotExecuted)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("denial took %v", took)
+		}
+	})
 }
 
 func TestMalformedDirectIsTerminated(t *testing.T) {

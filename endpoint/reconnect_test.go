@@ -330,26 +330,29 @@ func TestClosedForGood(t *testing.T) {
 }
 
 func TestNothingStoresIt(t *testing.T) {
-	w := newOpenWorld(t)
-	ep := w.connect("ada", nil)
-	check(t, "delete", w.js.DeleteStream(t.Context(), "CHAT_lab"), nil)
-	_, err := ep.Post(t.Context(), "team", endpoint.Text("x"))
-	wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted)
+	bubbled(t)
+	faketime.Test(t, func(t *testing.T) {
+		w := newOpenWorld(t)
+		ep := w.connect("ada", nil)
+		check(t, "delete", w.js.DeleteStream(t.Context(), "CHAT_lab"), nil)
+		_, err := ep.Post(t.Context(), "team", endpoint.Text("x"))
+		wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted)
 
-	// Somebody listens and never answers.
-	sub := must(w.nc.Subscribe("cotal.lab.chat.>", func(*nats.Msg) {}))(t)
-	check(t, "flush", w.nc.Flush(), nil)
-	defer func() { _ = sub.Unsubscribe() }()
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = ep.Post(short, "team", endpoint.Text("x"))
-	wantError(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
-	_, err = ep.Post(short, "team", endpoint.Text("x"))
-	wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted) // it had ended before
-	gone, leave := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, leave)
-	_, err = ep.Post(gone, "team", endpoint.Text("x"))
-	wantError(t, err, wire.CodeCancelled, wire.OutcomeUnknown)
+		// Somebody listens and never answers.
+		sub := must(w.nc.Subscribe("cotal.lab.chat.>", func(*nats.Msg) {}))(t)
+		check(t, "flush", w.nc.Flush(), nil)
+		defer func() { _ = sub.Unsubscribe() }()
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = ep.Post(short, "team", endpoint.Text("x"))
+		wantError(t, err, wire.CodeDeadlineExceeded, wire.OutcomeUnknown)
+		_, err = ep.Post(short, "team", endpoint.Text("x"))
+		wantError(t, err, wire.CodeUnavailable, wire.OutcomeNotExecuted) // it had ended before
+		gone, leave := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, leave)
+		_, err = ep.Post(gone, "team", endpoint.Text("x"))
+		wantError(t, err, wire.CodeCancelled, wire.OutcomeUnknown)
+	})
 }
 
 // moody connects only while it is well.

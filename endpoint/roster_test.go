@@ -229,29 +229,30 @@ func TestWatchRosterWithoutRight(t *testing.T) {
 }
 
 func TestControlCalls(t *testing.T) {
-	w := newWorld(t)
-	events := newJournal[endpoint.Event]()
-	ep := w.connect(w.user("ada"), &endpoint.Options{OnEvent: events.add})
-	start := time.Now()
-	_, err := ep.Roster(t.Context()) // permitted, and nobody there
-	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.CodeUnavailable || e.Outcome != wire.OutcomeNotExecuted {
-		t.Errorf("roster without delivery: %v", err)
-	}
-	err = ep.Call(t.Context(), control.Target{Endpoint: wire.DeliveryEndpoint, Command: wire.CommandChannelSet}, nil, nil)
-	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.CodePermissionDenied || e.Outcome != wire.OutcomeNotExecuted {
-		t.Errorf("denied command: %v", err)
-	}
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("refusals took %v", took)
-	}
-	if n := countEvents[endpoint.EventDenied](events); n > 0 {
-		t.Errorf("%d denials reported twice", n)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := ep.Scatter(ctx, control.Target{Endpoint: wire.DeliveryEndpoint, Command: "health"}, nil, 0, 0); wire.CodeOf(err) != wire.CodeUnavailable {
-		t.Errorf("scatter to nobody: %v", err)
-	}
+	bubbled(t)
+	faketime.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		events := newJournal[endpoint.Event]()
+		ep := w.connect(w.user("ada"), &endpoint.Options{OnEvent: events.add})
+		start := time.Now()
+		_, err := ep.Roster(t.Context()) // permitted, and nobody there
+		if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.CodeUnavailable || e.Outcome != wire.OutcomeNotExecuted {
+			t.Errorf("roster without delivery: %v", err)
+		}
+		err = ep.Call(t.Context(), control.Target{Endpoint: wire.DeliveryEndpoint, Command: wire.CommandChannelSet}, nil, nil)
+		if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.CodePermissionDenied || e.Outcome != wire.OutcomeNotExecuted {
+			t.Errorf("denied command: %v", err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("refusals took %v", took)
+		}
+		if n := countEvents[endpoint.EventDenied](events); n > 0 {
+			t.Errorf("%d denials reported twice", n)
+		}
+		if _, err := ep.Scatter(t.Context(), control.Target{Endpoint: wire.DeliveryEndpoint, Command: "health"}, nil, 0, 0); wire.CodeOf(err) != wire.CodeUnavailable {
+			t.Errorf("scatter to nobody: %v", err)
+		}
+	})
 }
 
 func TestChannelsAndHistory(t *testing.T) {

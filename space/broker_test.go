@@ -46,7 +46,7 @@ func broker(t testing.TB, change ...func(*server.Options)) *server.Server {
 // connect returns a JetStream context of an in-process connection.
 func connect(t testing.TB, srv *server.Server, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(&piped{srv})}, opts...)...)
+	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(&piped{srv}), nats.Timeout(time.Minute)}, opts...)...)
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}

@@ -61,7 +61,7 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 			if !strings.Contains(err.Error(), subject) {
 				t.Errorf("broker refused %v, want a refusal that names %q", err, subject)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("broker took a publish with reply %q", subject)
 		}
 		got := must(must(js.Stream(ctx, stream))(t).GetLastMsgForSubject(ctx, subject))(t)
@@ -80,7 +80,7 @@ func TestRepliesCannotOverwriteRecords(t *testing.T) {
 				if !strings.Contains(err.Error(), subject) {
 					t.Errorf("broker refused %v, want a refusal that names %q", err, subject)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Errorf("broker took %s with reply %q", verb, subject)
 			}
 		}
@@ -97,7 +97,7 @@ func wantControl(t *testing.T, js jetstream.JetStream, member *nats.Conn, post s
 	if err := member.PublishRequest(post, "$KV.control.record", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.After(5 * time.Second)
+	limit := time.After(time.Minute)
 	for must(control.Info(ctx))(t).State.Msgs == 0 {
 		select {
 		case <-limit:
