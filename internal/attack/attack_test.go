@@ -55,7 +55,7 @@ func (in *intruder) barrier(t testing.TB) {
 	if err := in.nc.Flush(); err != nil {
 		t.Fatalf("flush: %v", err)
 	}
-	deadline, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	deadline, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !in.refused(mark) {
 		select {

@@ -38,7 +38,7 @@ func (in *intruder) settle(t testing.TB, stream, durable string, sequence uint64
 // pull asks a queue for one message and returns its headers and text.
 func (in *intruder) pull(t testing.TB, stream, durable string) *nats.Msg {
 	t.Helper()
-	return must[*nats.Msg](t)(in.nc.Request("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+durable, []byte(`{"batch":1,"expires":1000000000}`), 5*time.Second))
+	return must[*nats.Msg](t)(in.nc.Request("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+durable, []byte(`{"batch":1,"expires":60000000000}`), 90*time.Second))
 }
 
 // noted waits until the broker has noted as many messages as dead.
@@ -120,7 +120,7 @@ func TestForgedDeadLetters(t *testing.T) {
 	}
 	v.settle(t, dm, wire.DirectDurable(v.id.Lifecycle), letter.Sequence, "+TERM no such invoice")
 	var event wire.ReceiptEvent
-	if err := json.Unmarshal(must[*nats.Msg](t)(told.NextMsg(10*time.Second)).Data, &event); err != nil {
+	if err := json.Unmarshal(must[*nats.Msg](t)(told.NextMsg(time.Minute)).Data, &event); err != nil {
 		t.Fatal(err)
 	}
 	if event.Sequence != letter.Sequence || event.Recipient.Reason != "no such invoice" {

@@ -100,16 +100,16 @@ func TestPushStoredBytes(t *testing.T) {
 	own := must[*nats.Subscription](t)(in.nc.SubscribeSync(inbox))
 	for i, target := range targets {
 		// A well-formed message that claims to come from the victim, stored in the intruder's own inbox.
-		if _, err := in.nc.Request(stored, body(v.Principal, fmt.Sprintf("forged %d", i)), 5*time.Second); err != nil {
+		if _, err := in.nc.Request(stored, body(v.Principal, fmt.Sprintf("forged %d", i)), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		publish(t, in.nc, next, target, `{"batch":1,"expires":1000000000}`)
 		// Acknowledgement and PubAck with a foreign reply.
-		if _, err := in.nc.Request(stored, body(me, "bait"), 5*time.Second); err != nil {
+		if _, err := in.nc.Request(stored, body(me, "bait"), time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		publish(t, in.nc, next, inbox, `{"batch":1,"expires":1000000000}`)
-		bait := must[*nats.Msg](t)(own.NextMsg(5 * time.Second))
+		publish(t, in.nc, next, inbox, `{"batch":1,"expires":60000000000}`)
+		bait := must[*nats.Msg](t)(own.NextMsg(time.Minute))
 		publish(t, in.nc, bait.Reply, target, `+NXT {"batch":1,"expires":1000000000}`)
 		if err := in.nc.PublishMsg(&nats.Msg{Subject: stored, Reply: target, Data: body(v.Principal, fmt.Sprintf("forged ack %d", i))}); err != nil {
 			t.Fatal(err)
@@ -211,7 +211,7 @@ func TestMalformedMessages(t *testing.T) {
 			must[string](t)(wire.DirectSubject(s, victim.Principal(), me)),
 			must[string](t)(wire.RoleSubject(s, "vault", me)),
 		} {
-			if _, err := in.nc.Request(subject, []byte(body), 5*time.Second); err != nil {
+			if _, err := in.nc.Request(subject, []byte(body), time.Minute); err != nil {
 				t.Fatalf("%s: store raw body on %q: %v", name, subject, err)
 			}
 		}

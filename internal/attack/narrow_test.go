@@ -94,6 +94,7 @@ func TestNarrowedLive(t *testing.T) {
 	raw := intrude(t, m, wide)
 	sub := must[*nats.Subscription](t)(raw.nc.SubscribeSync(must[string](t)(wire.LiveFilter(m.Space(), "team.secret"))))
 	raw.barrier(t)
+	ctl := operate(t, m)
 	dropped := make(chan struct{}, 1)
 	raw.nc.SetDisconnectErrHandler(func(*nats.Conn, error) { dropped <- struct{}{} })
 
@@ -104,11 +105,10 @@ func TestNarrowedLive(t *testing.T) {
 	if !done.Narrowed || done.Keys != 1 {
 		t.Errorf("renew = %+v, want narrowed with one key", done)
 	}
-	select {
-	case <-dropped:
-	case <-time.After(time.Second):
-		t.Fatal("the connection of before is alive after 1 s")
+	if n := alive(t, m, ctl, wide); n != 0 {
+		t.Errorf("%d connections of before after Renew returned", n)
 	}
+	<-dropped
 	mustNotConnect(t, m, "live", wide)
 	<-refused
 	say(t, boss, "team.secret", "after")
@@ -136,7 +136,7 @@ func TestNarrowedLive(t *testing.T) {
 func TestNarrowedWays(t *testing.T) {
 	t.Parallel()
 	m := cotaltest.New(t, nil)
-	a := m.Node().Authority()
+	a, ctl := m.Node().Authority(), operate(t, m)
 	first := auth.Request{
 		Space: m.Space(), Actor: "ada", Subscribe: []string{"team.>"}, Publish: []string{"team.a", "team.b"},
 		Commands: []string{"desk.open", "desk.close"}, Role: "clerk",
@@ -176,11 +176,10 @@ func TestNarrowedWays(t *testing.T) {
 				intrude(t, m, old).barrier(t)
 				return
 			}
-			select {
-			case <-closed:
-			case <-time.After(time.Second):
-				t.Error("the connection of before is alive after 1 s")
+			if n := alive(t, m, ctl, old); n != 0 {
+				t.Errorf("%d connections of before after Renew returned", n)
 			}
+			<-closed
 			mustNotConnect(t, m, name, old)
 			again := must[*trust.Credentials](t)(a.Issue(t.Context(), auth.Request{Space: m.Space(), Actor: name, Renew: true}))
 			intrude(t, m, next).barrier(t) // a plain renewal after it refuses nothing

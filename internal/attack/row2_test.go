@@ -3,6 +3,7 @@ package attack_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,10 +18,16 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// control looks at the connections of a mesh as its operator does.
+// control looks at the connections of the town.
 func (w *town) control(t testing.TB) *broker.Control {
 	t.Helper()
-	m := w.authority().Mint()
+	return operate(t, w.Mesh)
+}
+
+// operate looks at the connections of a mesh as its operator does.
+func operate(t testing.TB, w *cotaltest.Mesh) *broker.Control {
+	t.Helper()
+	m := w.Node().Authority().Mint()
 	ctl, err := broker.Dial(t.Context(), "", func(ctx context.Context) (*trust.Credentials, error) {
 		return m.SystemUser(ctx, mint.SystemRequest{Kind: trust.SystemControl})
 	}, &broker.DialOptions{InProcess: w.InProcess()})
@@ -38,6 +45,19 @@ func (w *town) connections(t testing.TB, ctl *broker.Control, uid wire.UID) int 
 	n := 0
 	for _, c := range must[[]broker.Connection](t)(ctl.Connections(t.Context(), rec.Public)) {
 		if c.HasTags("uid:" + string(uid)) {
+			n++
+		}
+	}
+	return n
+}
+
+// alive counts the connections that the keys of credentials have on a mesh.
+func alive(t testing.TB, m *cotaltest.Mesh, ctl *broker.Control, creds ...*trust.Credentials) int {
+	t.Helper()
+	rec := must[trust.AccountRecord](t)(m.Node().Authority().Mint().Account(t.Context(), m.Space()))
+	n := 0
+	for _, c := range must[[]broker.Connection](t)(ctl.Connections(t.Context(), rec.Public)) {
+		if slices.ContainsFunc(creds, func(cr *trust.Credentials) bool { return cr.Identity().UserKey == c.UserKey }) {
 			n++
 		}
 	}
