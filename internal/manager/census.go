@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// answerWithin bounds how long a supervisor that is known has to answer a question to all.
-	answerWithin = 2 * time.Second
+	// firstWithin bounds how long a question to all waits for the first answer, of a host that is slow, answerWithin how long those have that
+	// it tells of.
+	firstWithin, answerWithin = 15 * time.Second, 2 * time.Second
 	// maxReply bounds the answer of one supervisor, in bytes.
 	maxReply = 8 << 20
 )
@@ -34,7 +35,7 @@ type Refusal struct {
 	Err *wire.Error `json:"error"`
 }
 
-// Census asks every supervisor for agents. The first answer tells of the others, which then have two seconds.
+// Census asks every supervisor for agents. The first answer, for which it waits up to fifteen seconds, tells of the others, which then have two.
 //
 // Errors: unavailable when no supervisor answers; permission-denied when the caller may not ask; the refusal of the last one when all
 // that answered refused. Who did not answer is no error here, see [Census.Complete].
@@ -77,10 +78,11 @@ func gather[T any](ctx context.Context, c *Client, command string, req any, who 
 	peers := map[string]wire.ManagerPeer{}
 	heard, refused := map[string]T{}, map[string]*wire.Error{}
 	var last error // of the refusals
-	for expect := 1; ; {
-		answers, err := c.caller.Scatter(ctx, c.target(command, "", wire.Lifecycle{}), req, answerWithin, expect)
+	begun, within := time.Now(), firstWithin
+	for expect := 1; ; within = answerWithin {
+		answers, err := c.caller.Scatter(ctx, c.target(command, "", wire.Lifecycle{}), req, within, expect)
 		if len(answers) == 0 && len(heard)+len(refused) == 0 {
-			return nil, nil, nil, nobody(err)
+			return nil, nil, nil, nobody(err, time.Since(begun))
 		}
 		for _, a := range answers {
 			var r T
@@ -136,11 +138,11 @@ func values[T any](m map[string]T) []T {
 }
 
 // nobody is the error of a question to all that no supervisor answered: it changes nothing, so silence leaves nothing open.
-func nobody(err error) error {
+func nobody(err error, after time.Duration) error {
 	if wire.CodeOf(err) != wire.CodeDeadlineExceeded {
 		return err
 	}
-	out := wire.Errorf(wire.CodeUnavailable, "no supervisor answers%s", waited(answerWithin))
+	out := wire.Errorf(wire.CodeUnavailable, "no supervisor answers%s", waited(after))
 	out.Details = map[string]any{control.DetailEndpoint: wire.ManagerEndpoint}
 	return out
 }

@@ -29,8 +29,9 @@ type desk struct {
 	peers []string // that it has heard of, itself included
 	lose  int      // replies to spawn that are lost before one is given
 	left  []wire.ManagerPeer
-	hangs bool // it does not come to stopping
-	deny  bool // it tells of no agents
+	hangs bool          // it does not come to stopping
+	deny  bool          // it tells of no agents
+	slow  time.Duration // before it tells of agents
 
 	mu     sync.Mutex
 	agents []wire.AgentStatus
@@ -94,6 +95,7 @@ func (d *desk) open(t *testing.T, m *cotaltest.Mesh) *desk {
 	s := control.New(wire.ManagerEndpoint, &control.Options{Instance: d.name})
 	modes := []wire.Mode{wire.ModeNone, wire.ModeAny}
 	control.Handle(s, control.Command{Name: wire.CommandAgents, Effect: control.Read, Modes: modes}, func(_ context.Context, _ *control.Request, in wire.AgentsRequest) (wire.AgentsReply, error) {
+		time.Sleep(d.slow)
 		d.mu.Lock()
 		deny := d.deny
 		d.mu.Unlock()
@@ -219,6 +221,27 @@ func TestRefusalIsNoSilence(t *testing.T) {
 		one.mu.Unlock()
 		if _, err := c.Census(t.Context(), wire.AgentsRequest{}); !errors.Is(err, wire.ErrPermissionDenied) {
 			t.Errorf("all refuse: %v, want what they say", err)
+		}
+	})
+}
+
+// TestTheFirstAnswerMayBeLate has one supervisor on a host that is slow: it is waited for, and after that not for ever.
+func TestTheFirstAnswerMayBeLate(t *testing.T) {
+	cotaltest.Bubble(t, func(t *testing.T) {
+		m := cotaltest.New(t, nil)
+		c := operator(t, m)
+		(&desk{name: "one", peers: []string{"one"}, slow: 14 * time.Second}).open(t, m)
+		if census, err := c.Census(t.Context(), wire.AgentsRequest{}); err != nil || len(census.Replies) != 1 {
+			t.Errorf("Census = %+v, %v, want the answer", census, err)
+		}
+	})
+	cotaltest.Bubble(t, func(t *testing.T) {
+		m := cotaltest.New(t, nil)
+		c := operator(t, m)
+		(&desk{name: "one", peers: []string{"one"}, slow: 16 * time.Second}).open(t, m)
+		_, err := c.Census(t.Context(), wire.AgentsRequest{})
+		if want := "no supervisor answers (waited 15s)"; wire.CodeOf(err) != wire.CodeUnavailable || err.Error() != want {
+			t.Errorf("Census = %v, want unavailable, %s", err, want)
 		}
 	})
 }
