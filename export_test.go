@@ -31,6 +31,11 @@ func MuteSuccessors(n *Node, space wire.Space, mute *atomic.Bool) {
 	}
 }
 
+// Prove asks the instances of a space's delivery as the node does before one takes the place of another.
+func Prove(ctx context.Context, n *Node, space wire.Space, next, old string) error {
+	return laneOf(n, space).prove(ctx, next, old)
+}
+
 // BrokerAccounts is what the broker of a node would be started with for a space.
 func BrokerAccounts(ctx context.Context, n *Node, s wire.Space) (map[string]string, error) {
 	return n.running().accounts(ctx, []wire.Space{s})

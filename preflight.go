@@ -13,8 +13,8 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// proveWindow is how long instances have to answer.
-const proveWindow = 2 * time.Second
+// proveWindow is how long instances have to answer: longer than a check of theirs may hang, since what an instance answers then is wanted.
+const proveWindow = 4 * time.Second
 
 // prover asks the instances of an endpoint of a space how they are, over the broker, as anybody would. What an instance thinks
 // of itself proves nothing about the credential that it answers with.
