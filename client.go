@@ -235,11 +235,9 @@ func (c *NodeClient) ask(ctx context.Context, verb string, req nodeRequest) (jso
 	if err != nil {
 		return nil, fmt.Errorf("ask node for %s: %w", verb, err)
 	}
-	ctx, end := whileConnected(ctx, nc)
-	defer end()
-	m, err := nc.RequestWithContext(ctx, trust.NodeSubject(verb), body)
-	if err != nil { // an answer counts though the connection was lost since, as by a node that stops
-		return nil, c.unanswered(verb, context.Cause(ctx), err)
+	m, err := askOnce(ctx, nc, trust.NodeSubject(verb), body)
+	if err != nil {
+		return nil, c.unanswered(verb, err)
 	}
 	var reply wire.Reply
 	if err := wire.Decode(m.Data, &reply, 1<<20); err != nil {
@@ -254,11 +252,41 @@ func (c *NodeClient) ask(ctx context.Context, verb string, req nodeRequest) (jso
 	return reply.Data, nil
 }
 
-// unanswered says why no answer came; cause is that of the end of the context, if it ended.
-func (c *NodeClient) unanswered(verb string, cause, err error) error {
+// askOnce asks on nc, for as long as that is connected. An answer counts though the connection was lost since, as by a node that stops: what
+// came before the loss is in the channel when the loss is told, which a request of nats.go does not promise.
+func askOnce(ctx context.Context, nc *nats.Conn, subject string, body []byte) (*nats.Msg, error) {
+	ctx, end := whileConnected(ctx, nc)
+	defer end()
+	inbox, answers := nc.NewInbox(), make(chan *nats.Msg, 1)
+	sub, err := nc.ChanSubscribe(inbox, answers)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(subject, inbox, body); err != nil {
+		return nil, err
+	}
+	var m *nats.Msg
+	select {
+	case m = <-answers:
+	case <-ctx.Done():
+		select {
+		case m = <-answers:
+		default:
+			return nil, context.Cause(ctx)
+		}
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return nil, nats.ErrNoResponders
+	}
+	return m, nil
+}
+
+// unanswered says why no answer came.
+func (c *NodeClient) unanswered(verb string, err error) error {
 	var e *wire.Error
 	switch {
-	case errors.Is(cause, errConnectionLost):
+	case errors.Is(err, errConnectionLost):
 		e = wire.Errorf(wire.CodeUnavailable, "ask node for %s: %w: ask what is there before asking again", verb, errConnectionLost)
 		e.Outcome = wire.OutcomeUnknown
 	case errors.Is(err, nats.ErrNoResponders):
