@@ -29,7 +29,7 @@ func newApart(t *testing.T) *apart {
 	var opts cotal.SupervisorOptions
 	a := &apart{told: make(chan error, 64)}
 	a.stack = newStack(t, func(o *cotal.Options) { opts, o.Supervisor, o.SupervisorElsewhere = *o.Supervisor, nil, true })
-	a.located()
+	a.located(a.node.URL())
 	c, err := cotal.DialNode(t.Context(), a.node.URL(), a.store, &cotal.DialOptions{Locate: a.locate})
 	if err != nil {
 		t.Fatal(err)
@@ -56,11 +56,11 @@ func newApart(t *testing.T) *apart {
 	return a
 }
 
-// located says where the mesh is now.
-func (a *apart) located() {
+// located says that the mesh is at url now; empty is nowhere.
+func (a *apart) located(url string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.url = a.node.URL()
+	a.url = url
 }
 
 func (a *apart) locate() string {
@@ -85,12 +85,13 @@ func (a *apart) next(t *testing.T) error {
 func TestASupervisorApartTellsThatItIsAlone(t *testing.T) {
 	t.Parallel()
 	a := newApart(t)
+	a.located("") // the port may be somebody else's soon
 	a.stop()
 	if reason := a.next(t); reason == nil {
 		t.Error("it is told that the mesh is there")
 	}
 	a.start()
-	a.located()
+	a.located(a.node.URL())
 	if reason := a.next(t); reason != nil {
 		t.Errorf("once the mesh is back it is told %v", reason)
 	}

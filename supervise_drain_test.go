@@ -5,8 +5,8 @@ package cotal_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/internal/manager"
@@ -40,20 +40,25 @@ func TestEndingAllMeetsASpawnUnderWay(t *testing.T) {
 	}
 	g := gated{command, make(chan struct{}, 1), make(chan struct{})}
 	s := newStack(t, func(o *cotal.Options) { o.Supervisor.Keeper.Connectors = []connector.Connector{g} })
+	open := sync.OnceFunc(func() { close(g.through) })
+	t.Cleanup(open) // or the node of a test that failed would not stop
 	op := s.operator()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	spawned := make(chan error, 1)
 	go func() { // it asks again for some seconds when it is refused
 		_, err := op.Spawn(ctx, wire.SpawnRequest{RequestID: manager.RequestID(), Name: "late", Agent: "command", Command: []string{"sleep", "600"}}, "")
 		spawned <- err
 	}()
-	<-g.reached
+	select {
+	case <-g.reached:
+	case err := <-spawned:
+		t.Fatalf("the spawn ended before it began: %v", err)
+	}
 	c := s.client()
 	if ended, err := c.StopAgents(ctx, lab, 0); err != nil || len(ended) > 0 {
 		t.Fatalf("StopAgents = %+v, %v", ended, err)
 	}
-	close(g.through)
+	open()
 	if err := <-spawned; !errors.Is(err, wire.ErrUnavailable) {
 		t.Errorf("the spawn that was under way = %v, want unavailable", err)
 	}

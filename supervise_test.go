@@ -159,8 +159,7 @@ func (s *stack) agent(a *auth.Authority, actor string, capabilities ...string) *
 // spawned starts a program as an agent and waits until it runs.
 func (s *stack) spawned(m *manager.Client, name string, command ...string) wire.AgentStatus {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
-	defer cancel()
+	ctx := s.t.Context()
 	out, err := m.Spawn(ctx, wire.SpawnRequest{RequestID: manager.RequestID(), Name: name, Agent: "command", Command: command}, "")
 	if err != nil {
 		s.t.Fatal(err)
@@ -218,9 +217,7 @@ func TestAgentsCannotBeEndedUnasked(t *testing.T) {
 	if n, err := c.Supervisors(t.Context(), lab); err != nil || n != 0 {
 		t.Fatalf("supervisors = %d, %v", n, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if ended, err := c.StopAgents(ctx, lab, 0); !errors.Is(err, wire.ErrUnavailable) || len(ended) > 0 {
+	if ended, err := c.StopAgents(t.Context(), lab, 0); !errors.Is(err, wire.ErrUnavailable) || len(ended) > 0 {
 		t.Errorf("StopAgents = %+v, %v, want unavailable", ended, err)
 	}
 	st, err := s.node.Status(t.Context())
