@@ -73,7 +73,7 @@ func TestMovedBrokerEndsThePause(t *testing.T) {
 	watched := make(chan struct{})
 	back := make(chan struct{}, 16)
 	paused := make(chan struct{}, 16)
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.SetCustomDialer(dialerTo{locator}),
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.Timeout(time.Minute), nats.SetCustomDialer(dialerTo{locator}),
 		nats.CustomReconnectDelay(func(int) time.Duration {
 			paused <- struct{}{}
 			return time.Hour
@@ -130,7 +130,7 @@ func TestEndlessGreeting(t *testing.T) {
 		}
 		sent <- n
 	}()
-	_, err = dial.Connect(t.Context(), dial.Options{URL: "nats://" + l.Addr().String(), Name: "test"})
+	_, err = dial.Connect(t.Context(), dial.Options{URL: "nats://" + l.Addr().String(), Name: "test", Timeout: time.Minute})
 	if wire.CodeOf(err) != wire.CodeUnavailable || !strings.Contains(err.Error(), "first line is longer") {
 		t.Errorf("Connect = %v, want unavailable", err)
 	}

@@ -52,7 +52,7 @@ func play(t *testing.T, m *cotaltest.Mesh, name, text string, p *cotaltest.Peer,
 func (a *player) until(want string) {
 	a.t.Helper()
 	var seen []string
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case line := <-a.out:
@@ -100,7 +100,7 @@ func listen(t *testing.T, ep *endpoint.Endpoint, channels ...string) *ear {
 
 func (e *ear) until(t *testing.T, want string) {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case text := <-e.hit:

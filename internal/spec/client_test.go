@@ -58,7 +58,7 @@ func connect(t *testing.T, m *cotaltest.Mesh, file []byte) *client {
 		c.tags[name] = append(c.tags[name], value)
 	}
 	c.space, c.owner, c.actor, c.uid, c.inbox = c.tag("space"), c.tag("owner"), c.tag("actor"), c.tag("uid"), "_INBOX_"+c.tag("inbox")
-	c.nc, err = nats.Connect("", nats.InProcessServer(m.InProcess()), nats.UserJWTAndSeed(token, seed), nats.CustomInboxPrefix(c.inbox),
+	c.nc, err = nats.Connect("", nats.InProcessServer(m.InProcess()), nats.UserJWTAndSeed(token, seed), nats.CustomInboxPrefix(c.inbox), nats.Timeout(time.Minute),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.violations <- err }))
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func next(t *testing.T, f feed) *nats.Msg {
 	select {
 	case msg := <-f.msgs:
 		return msg
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("nothing on %q", f.sub.Subject)
 		return nil
 	}
@@ -173,7 +173,7 @@ func (c *client) call(command, nonce string, args object) (object, string) {
 	defer func() { _ = replies.sub.Unsubscribe() }()
 	body := object{
 		"v": 1, "id": "r1", "class": "ephemeral", "replyExpected": true, "op": object{"endpoint": "delivery", "command": command},
-		"from": object{"id": c.owner + "." + c.actor, "name": c.actor}, "deadlineMs": 5000,
+		"from": object{"id": c.owner + "." + c.actor, "name": c.actor}, "deadlineMs": 30000,
 	}
 	if args != nil {
 		body["args"] = args

@@ -203,7 +203,7 @@ func TestReceiptAndReach(t *testing.T) {
 		t.Errorf("receipt of the recipient = %v", got)
 	}
 	got := ada.do("reach", object{"to": "local.bob"})
-	for end := time.Now().Add(15 * time.Second); got["waiting"] != 1.0 && time.Now().Before(end); { // the queue may hear of a message after its sender
+	for end := time.Now().Add(time.Minute); got["waiting"] != 1.0 && time.Now().Before(end); { // the queue may hear of a message after its sender
 		got = ada.do("reach", object{"to": "local.bob"})
 	}
 	if got["tier"] != "stored" || got["live"] != 0.0 || got["waiting"] != 1.0 || got["reason"] == nil {
@@ -212,7 +212,7 @@ func TestReceiptAndReach(t *testing.T) {
 	if got := ada.do("reach", object{"to": "local.nobody"}); got["tier"] != "nobody" {
 		t.Errorf("reach of nobody = %v", got)
 	}
-	msg := bob.ask("$JS.API.CONSUMER.MSG.NEXT.DM_test.dm_local-bob-"+bob.uid, nil, `{"batch":1,"expires":5000000000}`)
+	msg := bob.ask("$JS.API.CONSUMER.MSG.NEXT.DM_test.dm_local-bob-"+bob.uid, nil, `{"batch":1,"expires":50000000000}`)
 	if !strings.HasPrefix(msg.Reply, "$JS.ACK.") {
 		t.Fatalf("pull = %v", msg.Header)
 	}

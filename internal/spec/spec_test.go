@@ -87,7 +87,7 @@ func TestDurables(t *testing.T) {
 	ada.ask(ada.subject("svc.reviewer.local.ada"), nats.Header{"Nats-Msg-Id": {"job"}}, ada.message("job", object{"toService": "reviewer"}))
 
 	pull := "$JS.API.CONSUMER.MSG.NEXT.DM_test.dm_local-bob-" + bob.uid
-	first := bob.ask(pull, nil, `{"batch":1,"expires":5000000000}`) // the queue may hear of it after the sender
+	first := bob.ask(pull, nil, `{"batch":1,"expires":50000000000}`) // the queue may hear of it after the sender
 	if first.Subject != "cotal.test.inst.local.bob.local.ada" || decode(t, first.Data)["id"] != "dm" {
 		t.Fatalf("first = %q %q", first.Subject, first.Data)
 	}
@@ -104,7 +104,7 @@ func TestDurables(t *testing.T) {
 	if err := bob.nc.Publish(first.Reply, []byte(`-NAK {"delay": 1000000}`)); err != nil {
 		t.Fatal(err)
 	}
-	again := bob.ask(pull, nil, `{"batch":1,"expires":5000000000,"idle_heartbeat":1000000000}`)
+	again := bob.ask(pull, nil, `{"batch":1,"expires":50000000000}`)
 	if n, err := strconv.Atoi(strings.Split(again.Reply, ".")[4]); err != nil || n != 2 || again.Subject != first.Subject {
 		t.Errorf("after a negative acknowledgement came %q with %q, want the message again, delivered twice", again.Subject, again.Reply)
 	}
@@ -113,7 +113,7 @@ func TestDurables(t *testing.T) {
 	}
 
 	work := "$JS.API.CONSUMER.MSG.NEXT.TASK_test.svc_reviewer"
-	job := bob.ask(work, nil, `{"batch":1,"no_wait":true}`)
+	job := bob.ask(work, nil, `{"batch":1,"expires":50000000000}`)
 	if job.Subject != "cotal.test.svc.reviewer.local.ada" {
 		t.Fatalf("job = %q %q", job.Subject, job.Data)
 	}
@@ -128,7 +128,7 @@ func TestHeartbeatOfAPull(t *testing.T) {
 	t.Parallel()
 	m := cotaltest.New(t, nil)
 	bob := connect(t, m, m.Credentials(t, "bob", nil).Reveal())
-	got := bob.ask("$JS.API.CONSUMER.MSG.NEXT.DM_test.dm_local-bob-"+bob.uid, nil, `{"batch":1,"expires":1000000000,"idle_heartbeat":100000000}`)
+	got := bob.ask("$JS.API.CONSUMER.MSG.NEXT.DM_test.dm_local-bob-"+bob.uid, nil, `{"batch":1,"expires":30000000000,"idle_heartbeat":100000000}`)
 	if got.Header.Get("Status") != "100" || got.Subject == "" || len(got.Data) != 0 {
 		t.Errorf("first answer = %v, want status 100", got.Header)
 	}
