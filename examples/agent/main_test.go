@@ -40,13 +40,8 @@ func TestAgentEndsWhenItsNameIsGrantedAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest.Store(m.Credentials(t, "helper", peer))
-	select {
-	case err := <-done:
-		if wire.CodeOf(err) != wire.CodeUnauthenticated {
-			t.Errorf("serve ended with %v, want unauthenticated", err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("the agent goes on 20 s after its name was granted anew")
+	if err := <-done; wire.CodeOf(err) != wire.CodeUnauthenticated {
+		t.Errorf("serve ended with %v, want unauthenticated", err)
 	}
 }
 
@@ -107,13 +102,8 @@ func TestAgentAnswers(t *testing.T) {
 	}()
 	want := func(text string) {
 		t.Helper()
-		select {
-		case got := <-heard:
-			if got != text {
-				t.Errorf("heard %q, want %q", got, text)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("no %q within 10 s", text)
+		if got := <-heard; got != text {
+			t.Errorf("heard %q, want %q", got, text)
 		}
 	}
 	want("channel hello, I am local.helper")

@@ -33,7 +33,7 @@ func (l *lines) Write(p []byte) (int, error) {
 
 func (l *lines) wait(t *testing.T, want string) {
 	t.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		l.mu.Lock()
 		got := l.text.String()
@@ -44,7 +44,7 @@ func (l *lines) wait(t *testing.T, want string) {
 		select {
 		case <-l.more:
 		case <-limit:
-			t.Fatalf("no %q within 10 s in:\n%s", want, got)
+			t.Fatalf("no %q within a minute in:\n%s", want, got)
 		}
 	}
 }

@@ -126,7 +126,9 @@ func story(ctx context.Context, out io.Writer, node *cotal.Node, owners trust.Ow
 	closed := make(chan string, 16)
 	ep, err := endpoint.Connect(ctx, node.URL(), source, &endpoint.Options{OnEvent: func(e endpoint.Event) {
 		if failed, ok := e.(endpoint.EventRenewalFailed); ok {
-			closed <- string(trust.ReasonOf(failed.Err))
+			if reason := trust.ReasonOf(failed.Err); reason != "" { // else it could not ask, and asks again
+				closed <- string(reason)
+			}
 		}
 	}})
 	if err != nil {
