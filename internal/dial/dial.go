@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type Options struct {
 	Name string
 	// TLS is used with tls:// addresses; nil means the system's roots.
 	TLS *tls.Config
-	// Timeout bounds the connect. Default 5 s.
+	// Timeout bounds each attempt to connect. Default 5 s.
 	Timeout time.Duration
 	// OnError receives asynchronous errors of the connection, permission violations included. May be nil.
 	OnError func(*nats.Conn, error)
@@ -43,7 +44,8 @@ type Options struct {
 }
 
 // Connect opens the connection. It reconnects for ever with growing, jittered pauses, also after refused
-// credentials, and never presents a credential that has expired.
+// credentials, and never presents a credential that has expired. While it fits into the timeout it asks once more when the broker sent it away
+// undecided, as a slow one does.
 //
 // Errors: unauthenticated when the broker refuses the credential, expired when it is past its lifetime,
 // unavailable when nothing answers.
@@ -90,7 +92,11 @@ func Connect(ctx context.Context, o Options) (*nats.Conn, error) {
 	if o.TLS != nil {
 		opts = append(opts, nats.Secure(o.TLS))
 	}
+	end := time.Now().Add(timeout(ctx, o.Timeout))
 	nc, err := nats.Connect(o.URL, opts...)
+	for undecided(err) && time.Until(end) > trust.AuthTimeout && ctx.Err() == nil {
+		nc, err = nats.Connect(o.URL, opts...)
+	}
 	if err != nil {
 		return nil, translate(o, err)
 	}
@@ -150,6 +156,11 @@ func Refused(err error) bool {
 		errors.Is(err, nats.ErrAccountAuthExpired)
 }
 
+// undecided reports whether the broker ended a connection before it came to the credential. nats.go has no error for that.
+func undecided(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "Authentication Timeout")
+}
+
 func translate(o Options, err error) error {
 	var we *wire.Error
 	switch {
@@ -159,6 +170,8 @@ func translate(o Options, err error) error {
 		return wire.Errorf(wire.CodeExpired, "connect to broker as %q: credential expired", o.Name)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
 		return wire.Errorf(wire.CodeUnauthenticated, "connect to broker as %q: credential refused", o.Name)
+	case undecided(err):
+		return wire.Errorf(wire.CodeUnavailable, "connect to broker as %q: the broker did not come to the credential in time", o.Name)
 	}
 	where := o.URL
 	if o.InProcess != nil {
