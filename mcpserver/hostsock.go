@@ -129,6 +129,10 @@ func answers(path string) bool {
 		_ = c.Close() // only whether somebody answers is of interest
 		return true
 	}
+	var busy net.Error
+	if errors.As(err, &busy) && busy.Timeout() { // or its queue is full: it lives, and accepts slowly
+		return true
+	}
 	_ = os.Remove(path) // if it stays, listening says why
 	return false
 }
