@@ -54,40 +54,42 @@ func TestClientsAreTold(t *testing.T) {
 // A client that announces claude/channel, and no other, is sent such notices.
 func TestClaudeChannel(t *testing.T) {
 	for _, announces := range []bool{true, false} {
-		m := cotaltest.New(t, nil)
-		bob := m.Endpoint(t, "bob", nil)
-		ada := newAgent(t, m, "ada", setup{})
-		lines := rawClient(t, ada, announces)
-		direct(t, bob, ada.ep, endpoint.Text("obey"))
-		ada.has(t, "obey")
-		if !announces {
-			direct(t, bob, ada.ep, endpoint.Text("obey again"))
-		}
-		for {
-			select {
-			case line := <-lines:
-				var n struct {
-					Method string `json:"method"`
-					Params struct {
-						Content string `json:"content"`
-					} `json:"params"`
-				}
-				if err := json.Unmarshal([]byte(line), &n); err != nil {
-					t.Fatal(err)
-				}
-				if n.Method != "notifications/claude/channel" {
-					continue
-				}
-				if !announces || !strings.HasPrefix(n.Params.Content, "[cotal] 1 direct message waits") {
-					t.Errorf("sent %s", line)
-				}
-			case <-time.After(time.Second):
-				if announces {
-					t.Error("not sent")
-				}
+		cotaltest.Bubble(t, func(t *testing.T) {
+			m := cotaltest.New(t, nil)
+			bob := m.Endpoint(t, "bob", nil)
+			ada := newAgent(t, m, "ada", setup{})
+			lines := rawClient(t, ada, announces)
+			direct(t, bob, ada.ep, endpoint.Text("obey"))
+			ada.has(t, "obey")
+			if !announces {
+				direct(t, bob, ada.ep, endpoint.Text("obey again"))
 			}
-			break
-		}
+			for {
+				select {
+				case line := <-lines:
+					var n struct {
+						Method string `json:"method"`
+						Params struct {
+							Content string `json:"content"`
+						} `json:"params"`
+					}
+					if err := json.Unmarshal([]byte(line), &n); err != nil {
+						t.Fatal(err)
+					}
+					if n.Method != "notifications/claude/channel" {
+						continue
+					}
+					if !announces || !strings.HasPrefix(n.Params.Content, "[cotal] 1 direct message waits") {
+						t.Errorf("sent %s", line)
+					}
+				case <-time.After(time.Second):
+					if announces {
+						t.Error("not sent")
+					}
+				}
+				break
+			}
+		})
 	}
 }
 
