@@ -3,7 +3,14 @@ package mcpserver
 import (
 	"context"
 	"strings"
+	"time"
 )
+
+// Tests that are about other things wait for an answer of the mesh as long as it takes.
+func init() { askWithin = time.Minute }
+
+// TellHook is Hook for as long as ctx lasts.
+var TellHook = tellHook
 
 // HostEvent tells of an event of the host without the socket, which would stop the clock of a bubble. It returns the page that a turn
 // is to begin with.

@@ -41,6 +41,11 @@ func Hook(ctx context.Context, socket, connector, event string, in io.Reader, ou
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	return tellHook(ctx, socket, connector, event, in, out)
+}
+
+// tellHook is [Hook] for as long as ctx lasts.
+func tellHook(ctx context.Context, socket, connector, event string, in io.Reader, out io.Writer) error {
 	h, err := readInput(ctx, event, in)
 	if err != nil || event == EventStop && h.AgentID != "" { // a subagent's turn, while that of the agent goes on
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -62,7 +63,7 @@ func socketDir(t *testing.T) string {
 func (h *hostOf) hook(t *testing.T, connector, event, in string) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := mcpserver.Hook(t.Context(), h.socket, connector, event, strings.NewReader(in), &out); err != nil {
+	if err := mcpserver.TellHook(t.Context(), h.socket, connector, event, strings.NewReader(in), &out); err != nil {
 		t.Fatalf("hook %s: %v", event, err)
 	}
 	return out.String()
@@ -200,7 +201,7 @@ func TestHookThatDiedAcknowledgesNothing(t *testing.T) {
 	h := newHost(t, m)
 	direct(t, bob, h.ep, endpoint.Text("look at this"))
 	h.has(t, "look at this")
-	err := mcpserver.Hook(t.Context(), h.socket, "claude", "prompt", strings.NewReader("{}"), brokenPipe{})
+	err := mcpserver.TellHook(t.Context(), h.socket, "claude", "prompt", strings.NewReader("{}"), brokenPipe{})
 	if wire.CodeOf(err) != wire.CodeUnavailable {
 		t.Errorf("hook with a broken pipe = %v", err)
 	}
@@ -251,7 +252,7 @@ func TestHookContinuesAtStop(t *testing.T) {
 		direct(t, bob, h.ep, endpoint.Text("more for "+connector))
 		h.has(t, "more for "+connector)
 		var out bytes.Buffer
-		if err := mcpserver.Hook(t.Context(), h.socket, connector, "stop", strings.NewReader("{}"), &out); err != nil {
+		if err := mcpserver.TellHook(t.Context(), h.socket, connector, "stop", strings.NewReader("{}"), &out); err != nil {
 			t.Fatal(err)
 		}
 		var keys map[string]any
@@ -432,6 +433,21 @@ func TestHostSocketTakesNoNonsense(t *testing.T) {
 	}
 	h.hook(t, "claude", "prompt", "not JSON")
 	h.presence(t, "working")
+}
+
+// A hook does not hold up its host for ever by tools that accept it and say nothing.
+func TestHookEnds(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(socketDir(t), "host")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // the test is over
+	err = mcpserver.Hook(t.Context(), path, "claude", "prompt", strings.NewReader("{}"), io.Discard)
+	if wire.CodeOf(err) != wire.CodeUnavailable {
+		t.Errorf("the hook of silent tools: %v, want unavailable", err)
+	}
 }
 
 // Tools that start while others of the same agent answer still wait until those end, and no longer than they are told.

@@ -10,12 +10,14 @@ import (
 	"github.com/cotal-go/cotal/wire"
 )
 
-// How long what was asked of others is used again, and how long an answer may take before messages are shown without it.
+// How long what was asked of others is used again, and how many lives of a chain are shown.
 const (
 	peopleAge = 5 * time.Second
-	askWithin = 1500 * time.Millisecond
 	maxChain  = 8
 )
+
+// askWithin is how long an answer may take before messages are shown without it, a constant but for tests.
+var askWithin = 1500 * time.Millisecond
 
 // directory remembers who is there and who started whom. The zero value knows nobody.
 type directory struct {
