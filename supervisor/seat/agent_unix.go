@@ -196,17 +196,18 @@ func (s *seat) look() {
 	if _, lives := f.byPID[s.record.Agent.PID]; !lives {
 		return
 	}
-	found := s.daemonsIn(f)
-	s.mu.Lock()
-	same := slices.Equal(found, s.record.Daemons)
-	s.record.Daemons = found
-	s.mu.Unlock()
-	if same {
+	r := s.record
+	r.Daemons = s.daemonsIn(f)
+	if slices.Equal(r.Daemons, s.record.Daemons) {
 		return
 	}
-	if err := s.keepRecord(); err != nil {
+	// Written before it is told: who heard of a daemon finds it in the record, whatever becomes of this process.
+	if err := writeJSON(here, recordFile, r); err != nil {
 		s.log.Warn("record not kept", logkey.Error, err)
 	}
+	s.mu.Lock()
+	s.record.Daemons = r.Daemons
+	s.mu.Unlock()
 }
 
 func (s *seat) daemonsIn(f forest) []Process {

@@ -49,7 +49,7 @@ func BenchmarkEcho(b *testing.B) {
 	})
 	b.Run("seat", func(b *testing.B) {
 		c := start(b, options(b, "sh", "-c", "stty raw -echo; echo ready; exec cat"))
-		v, err := c.View(within(b, 5*time.Second), seat.ViewOptions{})
+		v, err := c.View(within(b), seat.ViewOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestADaemonHoldsTheTerminal(t *testing.T) {
 			shows(t, c, "ready")
 			daemon := 0
 			until(t, "the daemon is one", func() bool {
-				info, err := c.Info(within(t, 5*time.Second))
+				info, err := c.Info(within(t))
 				if err == nil && len(info.Daemons) == 1 {
 					daemon = info.Daemons[0].PID
 				}
@@ -32,7 +32,7 @@ func TestADaemonHoldsTheTerminal(t *testing.T) {
 			var e seat.Exit
 			if how == "stopped" {
 				var err error
-				if e, err = c.Stop(within(t, 10*time.Second), time.Second); err != nil {
+				if e, err = c.Stop(within(t), time.Second); err != nil {
 					t.Fatal(err)
 				}
 			} else {

@@ -33,7 +33,7 @@ func TestAnOrphanThatForksAndExits(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Close(fd) })
 	c := start(t, o)
 	shows(t, c, "ready")
-	_, err = c.Stop(within(t, 20*time.Second), 2*time.Second)
+	_, err = c.Stop(within(t), 2*time.Second)
 	_, left := unix.Read(fd, make([]byte, 1)) // the end of the file when nobody holds it open for writing
 	if werr := os.WriteFile(filepath.Join(o.Spec.Dir, "enough"), nil, 0o600); werr != nil {
 		t.Fatal(werr)

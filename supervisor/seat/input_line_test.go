@@ -87,20 +87,20 @@ func TestWakeLeavesAnUnsentLine(t *testing.T) {
 	shows(t, c, "ready")
 	typed := func(keys string) {
 		t.Helper()
-		end, err := c.Type(within(t, 5*time.Second), []byte(keys))
+		end, err := c.Type(within(t), []byte(keys))
 		if err == nil {
-			_, err = c.Written(within(t, 5*time.Second), end)
+			_, err = c.Written(within(t), end)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	typed("delete the branch ")
-	if woke, err := c.Wake(within(t, 5*time.Second), "news", 0); err != nil || woke {
+	if woke, err := c.Wake(within(t), "news", 0); err != nil || woke {
 		t.Errorf("Wake() behind an unsent line = %t, %v; want false", woke, err)
 	}
 	typed("\x1b[I\r")
-	if woke, err := c.Wake(within(t, 5*time.Second), "news", 0); err != nil || !woke {
+	if woke, err := c.Wake(within(t), "news", 0); err != nil || !woke {
 		t.Errorf("Wake() after the line was sent = %t, %v; want true", woke, err)
 	}
 	shows(t, c, "got <news>")

@@ -29,11 +29,11 @@ func TestSeatOutlivesItsStarter(t *testing.T) {
 	if err != nil {
 		t.Fatalf("starter: %v %s", err, out)
 	}
-	c, err := seat.Open(within(t, 5*time.Second), dir)
+	c, err := seat.Open(within(t), dir)
 	if err != nil {
 		t.Fatalf("Open() = %v", err)
 	}
-	t.Cleanup(func() { _, _ = seat.Sweep(within(t, 10*time.Second), dir, 0); _ = c.Close() })
+	t.Cleanup(func() { _, _ = seat.Sweep(within(t), dir, 0); _ = c.Close() })
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE} {
 		if err := syscall.Kill(c.Record().Seat.PID, sig); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestTermWhileTheAgentIsEnded(t *testing.T) {
 	shows(t, c, "ready")
 	stopped := make(chan error, 1)
 	go func() {
-		_, err := c.Stop(within(t, 20*time.Second), time.Hour)
+		_, err := c.Stop(within(t), time.Hour)
 		stopped <- err
 	}()
 	shows(t, c, "heard")
@@ -124,14 +124,14 @@ func TestNothingIsInherited(t *testing.T) {
 func TestWakeTypesIntoAQuietTerminalOnly(t *testing.T) {
 	c := start(t, options(t, "sh", "-c", "stty -echo; printf '\\033[?2004h'; echo ready; od -c"))
 	shows(t, c, "ready")
-	if woke, err := c.Wake(within(t, 5*time.Second), "news", time.Hour); err != nil || woke {
+	if woke, err := c.Wake(within(t), "news", time.Hour); err != nil || woke {
 		t.Errorf("Wake() after output = %t, %v; want false", woke, err)
 	}
-	if _, err := c.Wake(within(t, 5*time.Second), "two\nlines", 0); wire.CodeOf(err) != wire.CodeBadRequest {
+	if _, err := c.Wake(within(t), "two\nlines", 0); wire.CodeOf(err) != wire.CodeBadRequest {
 		t.Errorf("Wake(two lines) = %v, want bad-request", err)
 	}
 	until(t, "the terminal is quiet", func() bool {
-		woke, err := c.Wake(within(t, 5*time.Second), "news", 100*time.Millisecond)
+		woke, err := c.Wake(within(t), "news", 100*time.Millisecond)
 		return err == nil && woke
 	})
 	send(t, c, "\x04\x04")
@@ -159,7 +159,7 @@ func TestStartSaysWhyNot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, "cat")
 			tc.change(&o)
-			c, err := seat.Start(within(t, 10*time.Second), o)
+			c, err := seat.Start(within(t), o)
 			if wire.CodeOf(err) != tc.code {
 				t.Errorf("Start() = %v, %v (%s); want %s", c, err, wire.CodeOf(err), tc.code)
 			}
@@ -170,10 +170,10 @@ func TestStartSaysWhyNot(t *testing.T) {
 func TestOneSeatInAFolder(t *testing.T) {
 	o := options(t, "cat")
 	c := start(t, o)
-	if _, err := seat.Start(within(t, 10*time.Second), o); wire.CodeOf(err) != wire.CodeAlreadyExists {
+	if _, err := seat.Start(within(t), o); wire.CodeOf(err) != wire.CodeAlreadyExists {
 		t.Errorf("second Start() = %v, want already-exists", err)
 	}
-	if _, err := seat.Sweep(within(t, 10*time.Second), o.Dir, 0); wire.CodeOf(err) != wire.CodeFailedPrecondition {
+	if _, err := seat.Sweep(within(t), o.Dir, 0); wire.CodeOf(err) != wire.CodeFailedPrecondition {
 		t.Errorf("Sweep() of a seat that runs = %v, want failed-precondition", err)
 	}
 	send(t, c, "alive\r")
@@ -192,7 +192,7 @@ func TestImpostorsAreNotAdopted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = seat.Open(within(t, 5*time.Second), o.Dir)
+	_, err = seat.Open(within(t), o.Dir)
 	if wire.CodeOf(err) != wire.CodePermissionDenied {
 		t.Errorf("Open() with an impostor = %v, want permission-denied", err)
 	}
@@ -200,7 +200,7 @@ func TestImpostorsAreNotAdopted(t *testing.T) {
 	if err := os.Rename(socket+".real", socket); err != nil {
 		t.Fatal(err)
 	}
-	d, err := seat.Open(within(t, 5*time.Second), o.Dir)
+	d, err := seat.Open(within(t), o.Dir)
 	if err != nil {
 		t.Fatalf("Open() = %v", err)
 	}
@@ -213,7 +213,7 @@ func TestKillsAtRandomLeaveNothing(t *testing.T) {
 	for i := range 40 {
 		o := options(t, self(t), "agent", "parent")
 		o.Spec.Grace = 50 * time.Millisecond
-		c, err := seat.Start(within(t, 20*time.Second), o)
+		c, err := seat.Start(within(t), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,11 +230,11 @@ func TestKillsAtRandomLeaveNothing(t *testing.T) {
 		}
 		<-c.Done()
 		if _, kept := c.Exit(); !kept {
-			ended, err := seat.Sweep(within(t, 10*time.Second), o.Dir, 20*time.Millisecond)
+			ended, err := seat.Sweep(within(t), o.Dir, 20*time.Millisecond)
 			if err != nil {
 				t.Fatalf("round %d: Sweep() = %v, %v", i, ended, err)
 			}
-		} else if err := c.Release(within(t, 5*time.Second)); err != nil {
+		} else if err := c.Release(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		_ = c.Close()
@@ -243,7 +243,7 @@ func TestKillsAtRandomLeaveNothing(t *testing.T) {
 				until(t, "it is gone", func() bool { return !runs(pid) })
 			}
 		}
-		if d, err := seat.Open(within(t, 5*time.Second), o.Dir); !errors.Is(err, seat.ErrGone) {
+		if d, err := seat.Open(within(t), o.Dir); !errors.Is(err, seat.ErrGone) {
 			t.Fatalf("round %d: Open() = %v, %v; want ErrGone", i, d, err)
 		}
 	}

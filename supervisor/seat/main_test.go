@@ -64,12 +64,12 @@ func options(t testing.TB, argv ...string) seat.StartOptions {
 // start starts a seat and ends it, and whatever it left, with the test.
 func start(t testing.TB, o seat.StartOptions) *seat.Client {
 	t.Helper()
-	c, err := seat.Start(context.Background(), o)
+	c, err := seat.Start(within(t), o)
 	if err != nil {
 		t.Fatalf("Start(%q) = %v\n%s", o.Spec.Argv, err, seatLog(o.Dir))
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if _, err := c.Stop(ctx, 0); err == nil {
 			_ = c.Release(ctx)
@@ -90,10 +90,13 @@ func seatLog(dir string) string {
 	return string(b)
 }
 
+// patience is the most that a test waits for anything. How fast a machine is shows nothing.
+const patience = 3 * time.Minute
+
 // within bounds what a test waits for.
-func within(t testing.TB, d time.Duration) context.Context {
+func within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -102,8 +105,8 @@ func ended(t testing.TB, c *seat.Client) seat.Exit {
 	t.Helper()
 	select {
 	case <-c.Done():
-	case <-within(t, 20*time.Second).Done():
-		t.Fatal("the agent has not ended after 20 s")
+	case <-within(t).Done():
+		t.Fatalf("the agent has not ended after %v", patience)
 	}
 	e, ok := c.Exit()
 	if !ok {
@@ -115,14 +118,14 @@ func ended(t testing.TB, c *seat.Client) seat.Exit {
 // until waits for a fact of the system that nobody announces.
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := within(t, 20*time.Second)
+	end := within(t)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-tick.C:
 		case <-end.Done():
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }
@@ -132,7 +135,7 @@ func shows(t testing.TB, c *seat.Client, text string) string {
 	t.Helper()
 	line := ""
 	until(t, "the terminal shows "+text, func() bool {
-		lines, err := c.Lines(within(t, 5*time.Second), 100)
+		lines, err := c.Lines(within(t), 100)
 		for _, l := range lines {
 			if strings.Contains(l, text) {
 				line = l
@@ -145,7 +148,7 @@ func shows(t testing.TB, c *seat.Client, text string) string {
 
 func send(t testing.TB, c *seat.Client, text string) {
 	t.Helper()
-	if err := c.Input(within(t, 5*time.Second), []byte(text)); err != nil {
+	if err := c.Input(within(t), []byte(text)); err != nil {
 		t.Fatalf("Input(%q) = %v", text, err)
 	}
 }
@@ -156,7 +159,7 @@ func deaf(t testing.TB, c *seat.Client) int {
 	said := regexp.MustCompile(`deaf (\d+)`)
 	pid := 0
 	until(t, "a deaf agent tells its pid", func() bool {
-		lines, err := c.Lines(within(t, 5*time.Second), 100)
+		lines, err := c.Lines(within(t), 100)
 		if m := said.FindStringSubmatch(strings.Join(lines, "\n")); err == nil && m != nil {
 			pid, _ = strconv.Atoi(m[1])
 		}

@@ -34,7 +34,7 @@ func TestLongFolders(t *testing.T) {
 	if got := c.Record().Socket; len(got) > 103 {
 		t.Errorf("the record names %q, which no client of an earlier build can use", got)
 	}
-	v, err := c.View(within(t, 5*time.Second), seat.ViewOptions{})
+	v, err := c.View(within(t), seat.ViewOptions{})
 	if err != nil {
 		t.Fatalf("View() = %v", err)
 	}
@@ -53,14 +53,14 @@ func TestMovedFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 			moved := place(filepath.Join(root, "after"))
-			d, err := seat.Open(within(t, 5*time.Second), moved)
+			d, err := seat.Open(within(t), moved)
 			if err != nil {
 				t.Fatalf("Open() = %v", err)
 			}
 			defer func() { _ = d.Close() }()
 			send(t, d, "hello\r")
 			shows(t, d, "hello")
-			if _, err := d.Stop(within(t, 5*time.Second), 0); err != nil {
+			if _, err := d.Stop(within(t), 0); err != nil {
 				t.Errorf("Stop() = %v", err)
 			}
 			if e, ok := seat.ReadExit(moved); !ok {
@@ -81,7 +81,7 @@ func TestEndWithoutASocket(t *testing.T) {
 	if err := os.Remove(filepath.Join(o.Dir, "seat.sock")); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := seat.Open(within(t, 5*time.Second), o.Dir); wire.CodeOf(err) != wire.CodeUnavailable {
+	if d, err := seat.Open(within(t), o.Dir); wire.CodeOf(err) != wire.CodeUnavailable {
 		t.Fatalf("Open() = %v, %v; want unavailable", d, err)
 	}
 	copied := filepath.Join(t.TempDir(), "seat")
@@ -98,7 +98,7 @@ func TestEndWithoutASocket(t *testing.T) {
 		t.Fatalf("End() = %v", err)
 	}
 	until(t, "the seat is gone", func() bool {
-		_, err := seat.Open(within(t, 5*time.Second), o.Dir)
+		_, err := seat.Open(within(t), o.Dir)
 		return errors.Is(err, seat.ErrGone)
 	})
 	if runs(grandchild) {
@@ -205,7 +205,7 @@ func TestSocketsOfEarlierBuilds(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Replace(string(record), c.Record().Socket, there, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := seat.Open(within(t, 5*time.Second), o.Dir)
+	d, err := seat.Open(within(t), o.Dir)
 	if err != nil {
 		t.Fatalf("Open() = %v", err)
 	}

@@ -20,7 +20,7 @@ func TestExitIsKept(t *testing.T) {
 	if e.Code != 3 || e.Signal != "" || strings.Join(e.LastLines, "|") != "one|two" {
 		t.Errorf("exit = %+v, want code 3 with lines one, two", e)
 	}
-	if err := c.Release(within(t, 5*time.Second)); err != nil {
+	if err := c.Release(within(t)); err != nil {
 		t.Errorf("Release() = %v", err)
 	}
 	r, err := seat.Read(o.Dir)
@@ -54,22 +54,22 @@ func TestStopAndAdopt(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
 	}
-	d, err := seat.Open(within(t, 5*time.Second), o.Dir)
+	d, err := seat.Open(within(t), o.Dir)
 	if err != nil {
 		t.Fatalf("Open() = %v", err)
 	}
-	if err := d.Input(within(t, 5*time.Second), []byte("hello\r")); err != nil {
+	if err := d.Input(within(t), []byte("hello\r")); err != nil {
 		t.Errorf("Input() = %v", err)
 	}
-	e, err := d.Stop(within(t, 15*time.Second), time.Second)
+	e, err := d.Stop(within(t), time.Second)
 	if err != nil || e.Signal == "" {
 		t.Errorf("Stop() = %+v, %v; want a signal", e, err)
 	}
-	if err := d.Release(within(t, 5*time.Second)); err != nil {
+	if err := d.Release(within(t)); err != nil {
 		t.Errorf("Release() = %v", err)
 	}
 	_ = d.Close()
-	if _, err := seat.Open(within(t, 5*time.Second), o.Dir); !errors.Is(err, seat.ErrGone) {
+	if _, err := seat.Open(within(t), o.Dir); !errors.Is(err, seat.ErrGone) {
 		t.Errorf("Open(released) = %v, want ErrGone", err)
 	}
 }

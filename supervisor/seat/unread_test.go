@@ -16,17 +16,17 @@ func TestUnreadInputKeepsNoSeat(t *testing.T) {
 	c := start(t, o)
 	shows(t, c, "ready")
 	for range 4 {
-		if err := c.Input(within(t, 5*time.Second), bytes.Repeat([]byte("x"), seat.MaxInput)); err != nil {
+		if err := c.Input(within(t), bytes.Repeat([]byte("x"), seat.MaxInput)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Resize(within(t, 5*time.Second), 90, 20); err != nil {
+	if err := c.Resize(within(t), 90, 20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Stop(within(t, 15*time.Second), 100*time.Millisecond); err != nil {
+	if _, err := c.Stop(within(t), 100*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Release(within(t, 5*time.Second)); err != nil {
+	if err := c.Release(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	pid := c.Record().Seat.PID
