@@ -273,7 +273,7 @@ func (s *seat) finish(c stopCall) {
 // end sends TERM to the tree, and KILL after the grace, until nothing of it is left. Calls that come meanwhile are added to waiting;
 // one with less grace shortens it, and so does SIGTERM to the seat, which then ends too.
 func (s *seat) end(spared []Process, grace time.Duration, waiting *[]stopCall) error {
-	begun := time.Now()
+	e := ending{begun: time.Now()}
 	told := map[identity]Process{}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -290,15 +290,16 @@ func (s *seat) end(spared []Process, grace time.Duration, waiting *[]stopCall) e
 				return nil
 			}
 		}
-		since := time.Since(begun)
-		if since > grace+killPatience {
+		since := time.Since(e.begun)
+		kill, vain := e.step(since, grace)
+		if vain {
 			if len(left) == 0 {
 				return wire.Errorf(wire.CodeInternal, "end agent: process %d has ended and cannot be collected; it may be traced", s.record.Agent.PID)
 			}
 			return wire.Errorf(wire.CodeInternal, "end agent: %d processes do not end, such as %d (%s)", len(left), left[0].PID, left[0].Name)
 		}
 		for _, p := range left {
-			s.tell(p.Process, since >= grace, told)
+			s.tell(p.Process, kill, told)
 		}
 		select {
 		case <-s.signals:
@@ -311,6 +312,24 @@ func (s *seat) end(spared []Process, grace time.Duration, waiting *[]stopCall) e
 			*waiting = append(*waiting, c)
 		}
 	}
+}
+
+// ending is how far the end of a tree has come.
+type ending struct {
+	begun  time.Time
+	killed time.Duration // after begun, of the first KILL
+}
+
+// step says whether KILL is due, and whether it has been sent in vain. The patience begins with the first KILL and not where the grace
+// ends: a process that was held up meanwhile has sent none yet.
+func (e *ending) step(since, grace time.Duration) (kill, vain bool) {
+	if since < grace {
+		return false, false
+	}
+	if e.killed == 0 {
+		e.killed = max(since, 1)
+	}
+	return true, since-e.killed > killPatience
 }
 
 // tell sends one signal: TERM the first time, with CONT for what is stopped, and KILL as often as it takes.

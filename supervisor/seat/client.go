@@ -30,6 +30,7 @@ type Client struct {
 	waiting map[uint64]chan reply
 	exit    *Exit
 	closed  bool
+	ending  bool // the seat was told that it may end
 	written uint64
 	more    chan struct{} // closed when written has grown
 }
@@ -77,9 +78,12 @@ func (c *Client) read() {
 		}
 	}
 	c.mu.Lock()
-	closed := c.closed
+	closed, ending := c.closed, c.ending
 	c.mu.Unlock()
 	if closed {
+		if ending {
+			go collectLast(c.record.Seat) // nobody else does
+		}
 		return
 	}
 	_ = c.conn.Close()
@@ -260,6 +264,9 @@ func (c *Client) Stop(ctx context.Context, grace time.Duration) (Exit, error) {
 // agent lives; no error when the seat is gone already.
 func (c *Client) Release(ctx context.Context) error {
 	_, err := c.call(ctx, request{Op: opRelease})
+	c.mu.Lock()
+	c.ending = err == nil || errors.Is(err, wire.ErrDeadline) // who hears late ends, too
+	c.mu.Unlock()
 	if err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}

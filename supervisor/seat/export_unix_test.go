@@ -22,6 +22,19 @@ func DaemonsOf(root, agent int, seen ...Seen) (pids []int) {
 	return pids
 }
 
+// InVain returns whether KILL is due, and given up as in vain, at each time after the beginning of an end.
+func InVain(grace time.Duration, at ...time.Duration) (kill, vain []bool) {
+	var e ending
+	for _, since := range at {
+		k, v := e.step(since, grace)
+		kill, vain = append(kill, k), append(vain, v)
+	}
+	return kill, vain
+}
+
+// KillPatience is how long the tree may take to be gone after the first KILL.
+const KillPatience = killPatience
+
 // CollectLast is what a client does about a seat whose connection ended.
 func CollectLast(pid int) error {
 	p, err := readStat(pid)

@@ -3,6 +3,7 @@
 package seat_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -257,6 +258,34 @@ func TestKillsAtRandomLeaveNothing(t *testing.T) {
 	})
 }
 
+// A seat that was let go of and stands still is collected when it ends, though its client is closed by then.
+func TestAReleasedSeatIsCollectedAfterClose(t *testing.T) {
+	c := start(t, options(t, "cat"))
+	pid := c.Record().Seat.PID
+	if _, err := c.Stop(within(t), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the seat stands still", func() bool {
+		out, _ := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+		return strings.HasPrefix(string(out), "T")
+	})
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := c.Release(soon); !errors.Is(err, wire.ErrDeadline) {
+		t.Fatalf("Release() of a seat that stands still = %v, want deadline-exceeded", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is collected", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+}
+
 // A seat that takes longer to end than anybody waits for it leaves no zombie either.
 func TestASlowEndIsCollected(t *testing.T) {
 	t.Parallel()
@@ -269,4 +298,16 @@ func TestASlowEndIsCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "it is collected", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+}
+
+// Who is held up beyond the grace and the patience, before it has sent KILL, sends it, and is as patient as ever.
+func TestKillIsSentHoweverLate(t *testing.T) {
+	const grace, late = time.Second, time.Hour
+	kill, vain := seat.InVain(grace, 0, grace-1, late, late+seat.KillPatience, late+seat.KillPatience+1)
+	if want := []bool{false, false, true, true, true}; !slices.Equal(kill, want) {
+		t.Errorf("KILL is due: %v, want %v", kill, want)
+	}
+	if want := []bool{false, false, false, false, true}; !slices.Equal(vain, want) {
+		t.Errorf("it is in vain: %v, want %v", vain, want)
+	}
 }

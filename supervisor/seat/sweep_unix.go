@@ -46,7 +46,7 @@ func Sweep(ctx context.Context, dir string, grace time.Duration) ([]Process, err
 	}
 	collect(r.Seat)
 	w := sweeper{record: r, marker: Marker + "=" + string(r.Spec.ID), told: map[identity]bool{}}
-	begun := time.Now()
+	e := ending{begun: time.Now()}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -57,12 +57,12 @@ func Sweep(ctx context.Context, dir string, grace time.Duration) ([]Process, err
 		if len(left) == 0 {
 			return w.ended, nil
 		}
-		since := time.Since(begun)
-		if since > grace+killPatience {
+		kill, vain := e.step(time.Since(e.begun), grace)
+		if vain {
 			return w.ended, wire.Errorf(wire.CodeInternal, "sweep seat %q: %d processes do not end, such as %d (%s)", dir, len(left), left[0].PID, left[0].Name)
 		}
 		for _, p := range left {
-			w.tell(p.Process, since >= grace)
+			w.tell(p.Process, kill)
 		}
 		select {
 		case <-tick.C:
