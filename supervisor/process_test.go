@@ -79,8 +79,10 @@ func TestSeatKilled(t *testing.T) {
 	if err := syscall.Kill(r.Seat.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	call[wire.AgentStatus](t, s, wire.CommandAwait, wire.AwaitRequest{UID: a.UID, From: []string{wire.AgentReady}})
 	after := s.await(t, a.UID, wire.AgentReady)
+	for ctx := within(t); after.Process.Restarts == 0 && ctx.Err() == nil; { // the supervisor may not have heard of it yet
+		after = s.await(t, a.UID, wire.AgentReady)
+	}
 	if after.Process.PID == before.Process.PID || after.Process.Restarts != 1 || alive(before.Process.PID) {
 		t.Errorf("was %+v, is %+v", before.Process, after.Process)
 	}

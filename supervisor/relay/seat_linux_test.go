@@ -2,11 +2,13 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,10 +37,17 @@ func seated(t *testing.T, cols, rows int, argv ...string) relay.Terminal {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := s.Stop(context.Background(), 100*time.Millisecond); err != nil {
-			t.Error(err)
-		}
+		_, err := s.Stop(context.Background(), 100*time.Millisecond)
 		_ = s.Close(context.Background(), true)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for { // a seat that ends slowly is collected beside, and TestMain looks for who does it
+			if _, err := syscall.Wait4(-1, nil, 0, nil); errors.Is(err, syscall.ECHILD) {
+				return
+			}
+		}
 	})
 	return s.Terminal()
 }
