@@ -270,23 +270,25 @@ func TestC12LostReply(t *testing.T) {
 }
 
 func TestSpawnChooses(t *testing.T) {
-	m := cotaltest.New(t, nil)
-	c := operator(t, m)
-	both := []string{"one", "two"}
-	(&desk{name: "one", peers: both, agents: []wire.AgentStatus{named("x", "one", wire.AgentReady)}}).open(t, m)
-	(&desk{name: "two", peers: both}).open(t, m)
-	for on, want := range map[string]string{"": "two", "one": "one", "host-one": "one", "tw": "two"} {
-		got, err := c.Spawn(t.Context(), wire.SpawnRequest{Persona: "scribe", Name: "a" + on[:min(1, len(on))]}, on)
-		if err != nil || on != "" && got.Agent.Instance != want {
-			t.Errorf("on %q: %s, %v; want %s", on, got.Agent.Instance, err, want)
+	cotaltest.Bubble(t, func(t *testing.T) {
+		m := cotaltest.New(t, nil)
+		c := operator(t, m)
+		both := []string{"one", "two"}
+		(&desk{name: "one", peers: both, agents: []wire.AgentStatus{named("x", "one", wire.AgentReady)}}).open(t, m)
+		(&desk{name: "two", peers: both}).open(t, m)
+		for on, want := range map[string]string{"": "two", "one": "one", "host-one": "one", "tw": "two"} {
+			got, err := c.Spawn(t.Context(), wire.SpawnRequest{Persona: "scribe", Name: "a" + on[:min(1, len(on))]}, on)
+			if err != nil || on != "" && got.Agent.Instance != want {
+				t.Errorf("on %q: %s, %v; want %s", on, got.Agent.Instance, err, want)
+			}
 		}
-	}
-	if _, err := c.Spawn(t.Context(), wire.SpawnRequest{Persona: "scribe"}, "three"); !errors.Is(err, wire.ErrNotFound) {
-		t.Errorf("on one that is not there: %v, want not-found", err)
-	}
-	if _, err := c.Spawn(t.Context(), wire.SpawnRequest{Persona: "nobody"}, ""); !errors.Is(err, wire.ErrNotFound) {
-		t.Errorf("a file that no host has: %v, want not-found", err)
-	}
+		if _, err := c.Spawn(t.Context(), wire.SpawnRequest{Persona: "scribe"}, "three"); !errors.Is(err, wire.ErrNotFound) {
+			t.Errorf("on one that is not there: %v, want not-found", err)
+		}
+		if _, err := c.Spawn(t.Context(), wire.SpawnRequest{Persona: "nobody"}, ""); !errors.Is(err, wire.ErrNotFound) {
+			t.Errorf("a file that no host has: %v, want not-found", err)
+		}
+	})
 }
 
 // TestAgentsMayNotAsk is an agent that was not granted spawn.

@@ -184,63 +184,67 @@ func TestSessionSurvivesCuts(t *testing.T) {
 
 // TestSessionSurvivesTheSupervisorsLink moves a session from one connection of the supervisor to the next, under output and input.
 func TestSessionSurvivesTheSupervisorsLink(t *testing.T) {
-	w := newWorld(t, nil)
-	ada, _ := w.viewer(t, "ada")
-	s := newStage(80, 24)
-	v := open(t, ada, w.offer(t, ada, s, true, 80, 24), &endpoint.SessionOptions{Cols: 80, Rows: 24})
-	var g glass
-	want := ""
-	old := w.nc
-	for round := range 5 {
-		next := w.supervisor(t)
-		if err := w.relay.AddConn(t.Context(), next); err != nil {
-			t.Fatal(err)
-		}
-		for i := range 50 {
-			text := fmt.Sprintf("%d.%d ", round, i)
-			want += text
-			if err := v.Input([]byte(text)); err != nil {
+	cotaltest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		ada, _ := w.viewer(t, "ada")
+		s := newStage(80, 24)
+		v := open(t, ada, w.offer(t, ada, s, true, 80, 24), &endpoint.SessionOptions{Cols: 80, Rows: 24})
+		var g glass
+		want := ""
+		old := w.nc
+		for round := range 5 {
+			next := w.supervisor(t)
+			if err := w.relay.AddConn(t.Context(), next); err != nil {
 				t.Fatal(err)
 			}
-			s.write(text)
-			if i == 25 {
-				w.relay.RemoveConn(old)
-				dial.Drain(old)
-				old = next
+			for i := range 50 {
+				text := fmt.Sprintf("%d.%d ", round, i)
+				want += text
+				if err := v.Input([]byte(text)); err != nil {
+					t.Fatal(err)
+				}
+				s.write(text)
+				if i == 25 {
+					w.relay.RemoveConn(old)
+					dial.Drain(old)
+					old = next
+				}
 			}
 		}
-	}
-	s.until(t, "all input", func() bool { return len(s.typed) >= len(want) })
-	if string(s.typed) != want {
-		t.Errorf("typed %q, want %q", s.typed, want)
-	}
-	s.write("\r\nend")
-	g.until(t, v, "the end", func() bool { return strings.Contains(g.String(), "end") })
-	same(t, s, &g)
-	if g.lost != 0 || g.dropped != 0 {
-		t.Errorf("lost %d times, %d bytes dropped", g.lost, g.dropped)
-	}
+		s.until(t, "all input", func() bool { return len(s.typed) >= len(want) })
+		if string(s.typed) != want {
+			t.Errorf("typed %q, want %q", s.typed, want)
+		}
+		s.write("\r\nend")
+		g.until(t, v, "the end", func() bool { return strings.Contains(g.String(), "end") })
+		same(t, s, &g)
+		if g.lost != 0 || g.dropped != 0 {
+			t.Errorf("lost %d times, %d bytes dropped", g.lost, g.dropped)
+		}
+	})
 }
 
 func TestSessionEndsWithTheAgent(t *testing.T) {
-	w := newWorld(t, nil)
-	ada, _ := w.viewer(t, "ada")
-	s := newStage(80, 24)
-	v := open(t, ada, w.offer(t, ada, s, true, 80, 24), nil)
-	offer := w.offer(t, ada, s, true, 80, 24)
-	s.write("last words")
-	s.end(wire.SessionExit{Code: 3, LastLines: []string{"last words"}})
-	var g glass
-	g.until(t, v, "the exit", func() bool { return g.exit != nil })
-	if g.exit.Code != 3 || !strings.Contains(g.String(), "last words") {
-		t.Errorf("exit %+v, shown %s", g.exit, &g)
-	}
-	if _, err := v.Next(t.Context()); err != io.EOF {
-		t.Errorf("after the end: %v", err)
-	}
-	late := open(t, ada, offer, nil)
-	var l glass
-	l.until(t, late, "the exit for who comes late", func() bool { return l.exit != nil })
+	cotaltest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		ada, _ := w.viewer(t, "ada")
+		s := newStage(80, 24)
+		v := open(t, ada, w.offer(t, ada, s, true, 80, 24), nil)
+		offer := w.offer(t, ada, s, true, 80, 24)
+		s.write("last words")
+		s.end(wire.SessionExit{Code: 3, LastLines: []string{"last words"}})
+		var g glass
+		g.until(t, v, "the exit", func() bool { return g.exit != nil })
+		if g.exit.Code != 3 || !strings.Contains(g.String(), "last words") {
+			t.Errorf("exit %+v, shown %s", g.exit, &g)
+		}
+		if _, err := v.Next(t.Context()); err != io.EOF {
+			t.Errorf("after the end: %v", err)
+		}
+		late := open(t, ada, offer, nil)
+		var l glass
+		l.until(t, late, "the exit for who comes late", func() bool { return l.exit != nil })
+	})
 }
 
 func TestOffersAreRefused(t *testing.T) {
@@ -363,41 +367,43 @@ func TestSilence(t *testing.T) {
 
 // TestBlockedTerminal types into a terminal that takes nothing: what does not fit is told, and nothing comes twice.
 func TestBlockedTerminal(t *testing.T) {
-	w := newWorld(t, nil)
-	ada, _ := w.viewer(t, "ada")
-	s := newStage(80, 24)
-	s.block = make(chan struct{})
-	v := open(t, ada, w.offer(t, ada, s, true, 80, 24), nil)
-	sent := 0
-	piece := []byte(strings.Repeat("y", 10_000))
-	for range 100 {
-		if err := v.Input(piece); err != nil {
-			t.Fatal(err)
-		}
-		sent += len(piece)
-	}
-	var g glass
-	g.until(t, v, "word of what was dropped", func() bool { return g.dropped > 0 })
-	close(s.block)
-	s.write("z")
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { // what is dropped and what is typed come to light in any order
-		for {
-			ev, err := v.Next(ctx)
-			if err != nil {
-				return
+	cotaltest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		ada, _ := w.viewer(t, "ada")
+		s := newStage(80, 24)
+		s.block = make(chan struct{})
+		v := open(t, ada, w.offer(t, ada, s, true, 80, 24), nil)
+		sent := 0
+		piece := []byte(strings.Repeat("y", 10_000))
+		for range 100 {
+			if err := v.Input(piece); err != nil {
+				t.Fatal(err)
 			}
-			s.mu.Lock()
-			g.take(ev)
-			s.tell()
-			s.mu.Unlock()
+			sent += len(piece)
 		}
-	})
-	defer wg.Wait()
-	defer cancel()
-	s.until(t, "all of it, and output beside", func() bool {
-		return len(s.typed) >= 250_000 && len(s.typed)+int(g.dropped) == sent && strings.Contains(g.String(), "z")
+		var g glass
+		g.until(t, v, "word of what was dropped", func() bool { return g.dropped > 0 })
+		close(s.block)
+		s.write("z")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { // what is dropped and what is typed come to light in any order
+			for {
+				ev, err := v.Next(ctx)
+				if err != nil {
+					return
+				}
+				s.mu.Lock()
+				g.take(ev)
+				s.tell()
+				s.mu.Unlock()
+			}
+		})
+		defer wg.Wait()
+		defer cancel()
+		s.until(t, "all of it, and output beside", func() bool {
+			return len(s.typed) >= 250_000 && len(s.typed)+int(g.dropped) == sent && strings.Contains(g.String(), "z")
+		})
 	})
 }
 
@@ -422,58 +428,60 @@ func TestSupervisorStops(t *testing.T) {
 
 // TestSessionSurvivesRenewal replaces the viewer's credential, and with it its connection, while both sides speak.
 func TestSessionSurvivesRenewal(t *testing.T) {
-	w := newWorld(t, nil)
-	first := w.Credentials(t, "ada", nil)
-	id := first.Identity()
-	src := &renewing{now: first}
-	src.next = func(ctx context.Context) (*trust.Credentials, error) {
-		return w.mint.User(ctx, mint.UserRequest{
-			Space: id.Space, Profile: id.Profile, Principal: id.Principal, UID: id.UID, Subscribe: []string{">"}, Publish: []string{">"}, Spawns: true,
-			TTL: 5 * time.Second,
-		})
-	}
-	short, err := src.next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	src.now = short
-	renewed := make(chan struct{}, 16)
-	ep, err := endpoint.Connect(t.Context(), "", src, &endpoint.Options{Quiet: true, InProcess: w.InProcess(), OnEvent: func(e endpoint.Event) {
-		if _, ok := e.(endpoint.EventRenewed); ok {
-			renewed <- struct{}{}
+	cotaltest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		first := w.Credentials(t, "ada", nil)
+		id := first.Identity()
+		src := &renewing{now: first}
+		src.next = func(ctx context.Context) (*trust.Credentials, error) {
+			return w.mint.User(ctx, mint.UserRequest{
+				Space: id.Space, Profile: id.Profile, Principal: id.Principal, UID: id.UID, Subscribe: []string{">"}, Publish: []string{">"}, Spawns: true,
+				TTL: 5 * time.Second,
+			})
 		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ep.Close() })
-	s := newStage(80, 24)
-	v := open(t, ep, w.offer(t, ep, s, true, 80, 24), nil)
-	want := ""
-	for done, i := 0, 0; done < 2; i++ {
-		text := fmt.Sprintf("%d ", i)
-		want += text
-		if err := v.Input([]byte(text)); err != nil {
+		short, err := src.next(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-		s.write(text)
-		select {
-		case <-renewed:
-			done++
-		case <-time.After(time.Millisecond):
+		src.now = short
+		renewed := make(chan struct{}, 16)
+		ep, err := endpoint.Connect(t.Context(), "", src, &endpoint.Options{Quiet: true, InProcess: w.InProcess(), OnEvent: func(e endpoint.Event) {
+			if _, ok := e.(endpoint.EventRenewed); ok {
+				renewed <- struct{}{}
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	s.until(t, "all input", func() bool { return len(s.typed) >= len(want) })
-	if string(s.typed) != want {
-		t.Errorf("typed something else: %d bytes of %d", len(s.typed), len(want))
-	}
-	s.write("\x1b[2J\x1b[Hend")
-	var g glass
-	g.until(t, v, "the end", func() bool { return strings.Contains(g.String(), "end") })
-	same(t, s, &g)
-	if g.lost != 0 || g.dropped != 0 {
-		t.Errorf("lost %d times, %d bytes dropped", g.lost, g.dropped)
-	}
+		t.Cleanup(func() { _ = ep.Close() })
+		s := newStage(80, 24)
+		v := open(t, ep, w.offer(t, ep, s, true, 80, 24), nil)
+		want := ""
+		for done, i := 0, 0; done < 2; i++ {
+			text := fmt.Sprintf("%d ", i)
+			want += text
+			if err := v.Input([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			s.write(text)
+			select {
+			case <-renewed:
+				done++
+			case <-time.After(time.Millisecond):
+			}
+		}
+		s.until(t, "all input", func() bool { return len(s.typed) >= len(want) })
+		if string(s.typed) != want {
+			t.Errorf("typed something else: %d bytes of %d", len(s.typed), len(want))
+		}
+		s.write("\x1b[2J\x1b[Hend")
+		var g glass
+		g.until(t, v, "the end", func() bool { return strings.Contains(g.String(), "end") })
+		same(t, s, &g)
+		if g.lost != 0 || g.dropped != 0 {
+			t.Errorf("lost %d times, %d bytes dropped", g.lost, g.dropped)
+		}
+	})
 }
 
 type renewing struct {
