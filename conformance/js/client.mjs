@@ -83,6 +83,9 @@ export async function open(server, me, authenticate, options = {}) {
   return new Participant(nc, me, options);
 }
 
+// answerWithin is how long the broker or a service may take to answer, unless it is said otherwise.
+const answerWithin = 30_000;
+
 export class Participant {
   constructor(nc, me, { name: display = me.actor, tells = () => {} }) {
     Object.assign(this, { nc, me, display, tells });
@@ -123,7 +126,7 @@ export class Participant {
   }
 
   // ask publishes and returns the broker's answer, which comes to the inbox.
-  async ask(subject, payload, { headers: h, timeout = 5000 } = {}) {
+  async ask(subject, payload, { headers: h, timeout = answerWithin } = {}) {
     try {
       return await this.nc.request(subject, payload, { timeout, headers: h });
     } catch (error) {
@@ -233,7 +236,7 @@ export class Participant {
 
   // pull makes one request for messages of a queue and yields what comes: {delivery} for a message, {status, pending} for
   // what the broker says about the request. It ends with the request; the signal withdraws that.
-  async *pull({ stream, durable }, { batch = 50, expires = 30_000, heartbeat = 5_000, noWait = false, signal } = {}) {
+  async *pull({ stream, durable }, { batch = 50, expires = 30_000, heartbeat = 15_000, noWait = false, signal } = {}) {
     const inbox = `_INBOX_${this.me.inbox}.${randomBytes(16).toString("hex")}`;
     const sub = this.nc.subscribe(inbox);
     const request = noWait ? { batch, no_wait: true } : { batch, expires: nanos(expires), idle_heartbeat: nanos(heartbeat) };
@@ -248,7 +251,7 @@ export class Participant {
       if (violation) throw denied(violation);
       const arrivals = sub[Symbol.asyncIterator]();
       for (let left = batch; left > 0; ) {
-        const next = await within(noWait ? 5_000 : 2 * heartbeat, arrivals.next());
+        const next = await within(noWait ? answerWithin : 2 * heartbeat, arrivals.next());
         if (next === undefined || next.done) return; // silence: the request is lost
         const msg = next.value;
         if (msg.subject === inbox) {
@@ -289,7 +292,7 @@ export class Participant {
       return {
         message, sender: dot(subject.sender), role: subject.role, delivered: numbers[0], sequence: numbers[1], requeued,
         ack: () => settle("+ACK"),
-        confirm: async () => void (await this.nc.request(msg.reply, "+ACK", { timeout: 5000 })),
+        confirm: async () => void (await this.nc.request(msg.reply, "+ACK", { timeout: answerWithin })),
         nak: (delay) => settle(delay ? `-NAK ${JSON.stringify({ delay: nanos(delay) })}` : "-NAK"),
         term: (reason) => settle(reason ? `+TERM ${reason}` : "+TERM"),
         working: () => settle("+WPI"),
@@ -346,7 +349,7 @@ export class Participant {
 
   // call asks any one instance of an endpoint to run a command and returns its data. Options: deadline in milliseconds;
   // rail, "all" to ask every instance and take the first answer; change, which may alter the request before it is sent.
-  async call(endpoint, command, args, { deadline = 5000, rail = "one", change = (r) => r } = {}) {
+  async call(endpoint, command, args, { deadline = answerWithin, rail = "one", change = (r) => r } = {}) {
     if (!isName("endpoint", endpoint) || !isName("command", command)) throw new Failure("bad-request", `no command ${endpoint} ${command}`);
     this.replies ??= this.#hearReplies();
     await this.replies;

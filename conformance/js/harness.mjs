@@ -6,7 +6,8 @@ import { createInterface } from "node:readline";
 import { isDeepStrictEqual } from "node:util";
 import { within } from "./client.mjs";
 
-export const patience = 15_000;
+// patience is how long anything may take that comes soon on a machine with nothing else to do.
+export const patience = 60_000;
 
 // --- The partner, and what a check is ---
 

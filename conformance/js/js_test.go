@@ -17,6 +17,9 @@ import (
 	"github.com/cotal-go/cotal/internal/archtest"
 )
 
+// patience is how long the partner of a scenario waits for what it is asked.
+const patience = time.Minute
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // How many checks the scenario makes and how many vectors there are at least: one that is lost is a failure.
@@ -35,7 +38,7 @@ func node(t *testing.T, script string, args ...string) *exec.Cmd {
 	if _, err := os.Stat(filepath.Join("node_modules", "@nats-io", "transport-node")); err != nil {
 		archtest.Skip(t, "the JavaScript NATS client is not installed: run conformance/js/setup")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, bin, append([]string{script}, args...)...)
 	cmd.WaitDelay = 5 * time.Second

@@ -271,7 +271,7 @@ export async function members({ check, must, equal, fails, ask, arrivals, nothin
   // --- Receipts and reach (11.8) ---
 
   const receipt = (who, id, more) => who.delivery("receipt", { id, ...more });
-  const away = await connect(server, await credential("away"), { name: "Away" });
+  const away = await connect(server, await credential("away", 600_000), { name: "Away" });
 
   await check("a receipt follows a direct message", async () => {
     const sent = await jay.direct("local.away", "for when you are back");

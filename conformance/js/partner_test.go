@@ -123,7 +123,7 @@ func (p *partner) credential(t *testing.T, actor string, req auth.Request) strin
 
 // do does what the scenario asks; what goes wrong is the scenario's to report.
 func (p *partner) do(t *testing.T, a ask) answer {
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got, err := p.act(ctx, t, a)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/cotal-go/cotal"
 	"github.com/cotal-go/cotal/auth"
@@ -69,7 +68,7 @@ func TestPeopleInJavaScript(t *testing.T) {
 			c := newCrowd(t, kind)
 			cmd.Args = append(cmd.Args, c.public, filepath.Join(c.dir, capabilityFile), filepath.Join(c.otherDir, capabilityFile))
 			drive(t, cmd, wantPeopleChecks, func(raw json.RawMessage) (answer, error) {
-				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				var a peopleAsk
 				if err := json.Unmarshal(raw, &a); err != nil {

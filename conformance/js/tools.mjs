@@ -7,7 +7,7 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { LoggingMessageNotificationSchema, ResourceUpdatedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
-import { Box, ask, check, equal, finish, must } from "./harness.mjs";
+import { Box, ask, check, equal, finish, must, patience } from "./harness.mjs";
 
 const [way, ...rest] = process.argv.slice(2);
 
@@ -31,7 +31,7 @@ const calls = {
   cotal_join: [{ channel: "news" }, "joined #news"],
   cotal_send: [{ channel: "team", text: "from JavaScript", mentions: ["bob"] }, "posted to #team, id "],
   cotal_dm: [{ to: "bob", text: "for bob" }, "sent to local.bob, id "],
-  cotal_ask: [{ to: "bob", text: "a question", wait_seconds: 20 }, "| the answer"],
+  cotal_ask: [{ to: "bob", text: "a question", wait_seconds: 60 }, "| the answer"],
   cotal_history: [{ channel: "team", limit: 5 }, "| from JavaScript"],
   cotal_channels: [{}, "#team, durable"],
   cotal_leave: [{ channel: "news", discard: true }, "left #news"],
@@ -47,7 +47,7 @@ const supervised = {
 };
 
 async function call(name, args) {
-  const result = await client.callTool({ name, arguments: args });
+  const result = await client.callTool({ name, arguments: args }, undefined, { timeout: 2 * patience });
   return { refused: result.isError === true, text: result.content.map((c) => c.text).join("") };
 }
 
@@ -92,12 +92,12 @@ await check("a message comes, is told of and is acknowledged", async () => {
 
 await check("a call that is cancelled ends", async () => {
   const stop = new AbortController();
-  const waits = client.callTool({ name: "cotal_ask", arguments: { to: "carol", text: "nobody answers", wait_seconds: 300 } }, undefined, { signal: stop.signal });
+  const waits = client.callTool({ name: "cotal_ask", arguments: { to: "carol", text: "nobody answers", wait_seconds: 300 } }, undefined, { signal: stop.signal, timeout: 5 * patience });
   await ask({ do: "asked" });
   stop.abort("enough");
   const begun = Date.now();
   await waits.then(() => { throw new Error("it was answered"); }, () => {});
-  must(Date.now() - begun < 5000, "it took its time");
+  must(Date.now() - begun < patience, "it took its time");
 });
 
 await client.close();
