@@ -71,7 +71,7 @@ func TestStopEndsTheRecordedProcess(t *testing.T) {
 	if err := id.Stop(); err != nil {
 		t.Fatalf("Stop() = %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := process.Wait(ctx, id); err != nil {
 		t.Fatalf("Wait() = %v", err)
