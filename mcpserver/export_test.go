@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Tests that are about other things wait for an answer of the mesh as long as it takes.
-func init() { askWithin = time.Minute }
+// Patient lets tests that are about other things wait for an answer of the mesh as long as it takes.
+func Patient() { askWithin = time.Minute }
 
 // TellHook is Hook for as long as ctx lasts.
 var TellHook = tellHook

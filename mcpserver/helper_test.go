@@ -17,7 +17,10 @@ import (
 	"github.com/cotal-go/cotal/trust"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	mcpserver.Patient()
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a test waits for what must happen.
 const patience = time.Minute
