@@ -17,7 +17,7 @@ import (
 // Beyond, row 15: good logins come through a storm of bad ones, none of which reaches the records.
 func TestStorm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const storm = 1000
+		const storm = 5000
 		m := newMesh(t, "main")
 		w := m.worlds["main"]
 		var admitted atomic.Int64
