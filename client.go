@@ -255,14 +255,17 @@ func (c *NodeClient) ask(ctx context.Context, verb string, req nodeRequest) (jso
 // askOnce asks on nc, for as long as that is connected. An answer counts though the connection was lost since, as by a node that stops: what
 // came before the loss is in the channel when the loss is told, which a request of nats.go does not promise.
 func askOnce(ctx context.Context, nc *nats.Conn, subject string, body []byte) (*nats.Msg, error) {
-	ctx, end := whileConnected(ctx, nc)
-	defer end()
+	lost := nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(lost)
+	if !nc.IsConnected() {
+		return nil, errConnectionLost
+	}
 	inbox, answers := nc.NewInbox(), make(chan *nats.Msg, 1)
 	sub, err := nc.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
+	defer func() { _ = sub.Unsubscribe() }() // of a connection that is lost nothing is left
 	if err := nc.PublishRequest(subject, inbox, body); err != nil {
 		return nil, err
 	}
@@ -270,10 +273,15 @@ func askOnce(ctx context.Context, nc *nats.Conn, subject string, body []byte) (*
 	select {
 	case m = <-answers:
 	case <-ctx.Done():
+		err = ctx.Err()
+	case <-lost:
+		err = errConnectionLost
+	}
+	if m == nil {
 		select {
 		case m = <-answers:
 		default:
-			return nil, context.Cause(ctx)
+			return nil, err
 		}
 	}
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
@@ -303,29 +311,6 @@ func (c *NodeClient) unanswered(verb string, err error) error {
 
 // errConnectionLost ends a call whose answer cannot come any more.
 var errConnectionLost = errors.New("the connection was lost before the answer came")
-
-// whileConnected returns a context that ends with ctx, or when nc is lost: the answer to what was asked on it is lost with it.
-func whileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	changed := nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
-	if !nc.IsConnected() {
-		cancel(errConnectionLost)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-			cancel(errConnectionLost)
-		}
-	}()
-	return ctx, func() {
-		cancel(nil)
-		<-done
-		nc.RemoveStatusListener(changed)
-	}
-}
 
 // wireError carries an error over the wire: our own codes as they are, anything else as internal.
 func wireError(err error) *wire.Error {
