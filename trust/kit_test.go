@@ -131,6 +131,20 @@ func (r *realm) forge(t testing.TB, p trust.Profile, edit func(c *jwt.UserClaims
 	return forged{token, user}
 }
 
+// unscoped signs a user with permissions of its own in an account; false when the key cannot even sign one, since it is not of an account.
+func unscoped(t testing.TB, key nkeys.KeyPair, account string) (forged, bool) {
+	t.Helper()
+	user, err := signer.Generate(signer.User)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := jwt.NewUserClaims(user.Public())
+	claims.IssuerAccount, claims.Expires = account, time.Now().Add(time.Hour).Unix()
+	claims.Sub.Allow, claims.Pub.Allow = jwt.StringList{">"}, jwt.StringList{">"}
+	token, err := claims.Encode(key)
+	return forged{token, user}, err == nil
+}
+
 // forged is a credential that no part of this project would make.
 type forged struct {
 	token string

@@ -139,20 +139,13 @@ func TestSeedsMintNoUnscopedUser(t *testing.T) {
 				if public == account.Public {
 					t.Errorf("%s is the seed of an account itself", key)
 				}
-				user, err := signer.Generate(signer.User)
-				if err != nil {
-					t.Fatal(err)
-				}
-				claims := jwt.NewUserClaims(user.Public())
-				claims.IssuerAccount, claims.Expires = account.Public, time.Now().Add(time.Hour).Unix()
-				claims.Sub.Allow, claims.Pub.Allow = jwt.StringList{">"}, jwt.StringList{">"}
-				token, err := claims.Encode(pair)
-				if err != nil {
-					continue // a key that is not of an account cannot even encode a user
+				f, signed := unscoped(t, pair, account.Public)
+				if !signed {
+					continue
 				}
 				tried++
 				wg.Go(func() {
-					if nc, _, err := r.connect(forged{token, user}); err == nil {
+					if nc, _, err := r.connect(f); err == nil {
 						nc.Close()
 						t.Errorf("a user with its own permissions, signed by %s, connected", key)
 					}
