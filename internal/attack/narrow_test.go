@@ -95,6 +95,9 @@ func TestNarrowedLive(t *testing.T) {
 	sub := must[*nats.Subscription](t)(raw.nc.SubscribeSync(must[string](t)(wire.LiveFilter(m.Space(), "team.secret"))))
 	raw.barrier(t)
 	ctl := operate(t, m)
+	if n := alive(t, m, ctl, wide); n == 0 {
+		t.Fatal("no connection of the wide credential is listed")
+	}
 	dropped := make(chan struct{}, 1)
 	raw.nc.SetDisconnectErrHandler(func(*nats.Conn, error) { dropped <- struct{}{} })
 
@@ -163,6 +166,9 @@ func TestNarrowedWays(t *testing.T) {
 			closed := make(chan struct{})
 			var once sync.Once
 			in.nc.SetDisconnectErrHandler(func(*nats.Conn, error) { once.Do(func() { close(closed) }) })
+			if n := alive(t, m, ctl, old); n != 1 {
+				t.Fatalf("%d connections of before are listed, want 1", n)
+			}
 			next, done, err := a.Renew(t.Context(), change)
 			if err != nil {
 				t.Fatal(err)
